@@ -1,0 +1,1 @@
+"""The runtime: the only package here that imports torch."""

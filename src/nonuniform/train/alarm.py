@@ -1,0 +1,104 @@
+"""A wait that can be given up: the flag "this generation is dead" and what waits against it.
+
+Collectives cannot be aborted (gloo's abort does nothing, and a rank that waits for a living
+neighbour is never told that a third one died), so nobody blocks inside one. A waiter sleeps on
+an event that either the finished work or the alarm sets; after an alarm the work is abandoned
+together with its buffers and its group.
+
+Knows nothing of groups, stores or who decides that a generation is dead.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from nonuniform.errors import NonuniformError
+
+T = TypeVar("T")
+
+
+class GenerationDead(NonuniformError):
+    """The membership changed: give up what is under way and wait for the next generation."""
+
+
+class Alarm:
+    """Set once per generation by its watchdog; wakes every waiter at once."""
+
+    def __init__(self, patience_s: float) -> None:
+        self.patience_s = patience_s
+        self._lock = threading.Lock()
+        self._waiters: set[threading.Event] = set()
+        self._reason: str | None = None
+
+    @property
+    def ringing(self) -> bool:
+        return self._reason is not None
+
+    def ring(self, reason: str) -> None:
+        with self._lock:
+            if self._reason is None:
+                self._reason = reason
+            for waiter in self._waiters:
+                waiter.set()
+
+    def check(self) -> None:
+        if self._reason is not None:
+            raise GenerationDead(self._reason)
+
+    def sleep_until(self, arm: Callable[[threading.Event], Any]) -> None:
+        """Call `arm(event)`, then sleep until the event is set.
+
+        Raises:
+            GenerationDead: the alarm rang, or nothing happened for `patience_s`.
+        """
+        event = threading.Event()
+        with self._lock:
+            self._waiters.add(event)
+        try:
+            self.check()
+            arm(event)
+            if not event.wait(self.patience_s):
+                raise GenerationDead(f"no answer within {self.patience_s:g} s")
+            self.check()
+        finally:
+            with self._lock:
+                self._waiters.discard(event)
+
+    def wait_for(self, work: Any) -> None:
+        """Wait for a torch.distributed Work; an error of the work means that a peer is gone.
+
+        The rank that sees a broken connection does not decide anything: it sleeps until the
+        alarm, which carries the launcher's reason, and gives up like everybody else.
+        """
+        if not work.is_completed():
+            self.sleep_until(lambda event: work.get_future().add_done_callback(_setter(event)))
+        try:
+            work.wait()
+        except RuntimeError as error:
+            self.sleep_until(lambda event: None)
+            raise GenerationDead(str(error).splitlines()[0]) from error
+
+    def run_aside(self, function: Callable[[], T]) -> T:
+        """Run a call that cannot be interrupted in a thread of its own, abandoned on alarm."""
+        answer: list[T] = []
+        failure: list[BaseException] = []
+
+        def body(event: threading.Event) -> None:
+            try:
+                answer.append(function())
+            except BaseException as error:
+                failure.append(error)
+            event.set()
+
+        self.sleep_until(
+            lambda event: threading.Thread(target=body, args=(event,), daemon=True).start()
+        )
+        if failure:
+            raise failure[0]
+        return answer[0]
+
+
+def _setter(event: threading.Event) -> Callable[[Any], None]:
+    return lambda future: event.set()

@@ -1,0 +1,204 @@
+"""Decisions of the step transaction, as pure functions.
+
+In: what was committed, the votes of the ranks, who lives. Out: which transaction comes next,
+whether it is committed, and the numbers that the step log gets. DESIGN "The step is a transaction":
+a rank votes when all it needs for the step is in its own memory, and a step is committed by all or
+by none. Knows nothing of torch, stores, clocks or processes.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from nonuniform.errors import RunFailed
+
+WorkKind = Literal["train", "validate", "done"]
+VoteKind = Literal["train", "validate"]
+
+
+@dataclass(frozen=True)
+class WorkOptions:
+    """`steps` of the run; validation after every `val_every` steps and the last one (0: never)."""
+
+    steps: int
+    val_every: int = 0
+
+
+@dataclass(frozen=True)
+class Work:
+    """The transaction to do next; of a validation, `step` is the training step it measures."""
+
+    kind: WorkKind
+    step: int
+
+
+@dataclass(frozen=True)
+class Vote:
+    """A rank's word that it can do the step: `loss_sum` over its replica's `tokens`."""
+
+    gpu: str
+    generation: int
+    kind: VoteKind
+    step: int
+    digest: str
+    loss_sum: float
+    tokens: int
+    grad_norm: float
+    finite: bool
+
+    def to_json(self) -> dict[str, Any]:
+        """Valid JSON also for NaN and infinity, which become strings; nothing is rounded."""
+        row = dict(vars(self))
+        for name in ("loss_sum", "grad_norm"):
+            row[name] = row[name] if math.isfinite(row[name]) else str(row[name])
+        return row
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Vote:
+        floats = {name: float(data[name]) for name in ("loss_sum", "grad_norm")}
+        return cls(**{**data, **floats})
+
+
+class Outcome(enum.StrEnum):
+    COMMIT = "commit"
+    ABORT = "abort"
+    WAIT = "wait"
+
+
+@dataclass(frozen=True)
+class StepTotals:
+    """What the ranks of all replicas found together.
+
+    `silent` are replicas that died as a whole before any of their ranks voted: their gradients are
+    in the step, their loss and tokens are not known.
+    """
+
+    loss: float
+    tokens: int
+    grad_norm: float
+    finite: bool
+    silent: tuple[int, ...]
+
+
+def work_after(step: int, validated: int, options: WorkOptions) -> Work:
+    """What follows the last committed training step (0: none) and the last committed validation."""
+    last = step >= options.steps
+    due = options.val_every > 0 and step > 0 and (last or step % options.val_every == 0)
+    # Not "<": after a return to an older checkpoint `validated` may be ahead of the step.
+    if due and validated != step:
+        return Work("validate", step)
+    return Work("done", step) if last else Work("train", step + 1)
+
+
+def decide(
+    votes: Mapping[str, Vote],
+    living: Collection[str],
+    members: Collection[str],
+    generation: int,
+    step: int,
+    digest: str,
+) -> tuple[Outcome, str]:
+    """The outcome of one transaction, whose votes are given by GPU.
+
+    Votes of another generation or step count as not given: they came late. Those of a GPU that has
+    died since count, but they are not needed.
+    """
+    given = {
+        gpu: vote
+        for gpu, vote in votes.items()
+        if gpu in members and (vote.generation, vote.step) == (generation, step)
+    }
+    _check_same_work(given, digest)
+    alive = sorted(gpu for gpu in members if gpu in living)
+    dead = sorted(gpu for gpu in members if gpu not in living)
+    missing = [gpu for gpu in alive if gpu not in given]
+    if not alive:
+        return Outcome.ABORT, f"none of {len(members)} members is alive"
+    if not missing:
+        since = f", {_names(dead)} died" if dead else ""
+        return Outcome.COMMIT, f"all {len(alive)} living members voted{since}"
+    if dead:
+        return Outcome.ABORT, f"{_names(dead)} died and {_names(missing)} had not voted"
+    return Outcome.WAIT, f"waiting for {_names(missing)}"
+
+
+def total_loss(votes: Mapping[str, Vote], members: Iterable[tuple[str, int, int]]) -> float:
+    """The mean loss over all tokens of the step."""
+    return step_totals(votes, members).loss
+
+
+def step_totals(votes: Mapping[str, Vote], members: Iterable[tuple[str, int, int]]) -> StepTotals:
+    """Add up one vote per replica, that of its lowest label; members are (gpu, replica, label).
+
+    All ranks of a replica see the same tokens, and all ranks of all replicas the same norm, bit for
+    bit. If they do not, the replicas have already drifted apart, and going on would hide it.
+    """
+    by_replica = _votes_by_replica(votes, members)
+    given = [vote for ranks in by_replica.values() for vote in ranks]
+    speakers = [ranks[0] for ranks in by_replica.values() if ranks]
+    tokens = sum(vote.tokens for vote in speakers)
+    if tokens == 0:
+        raise RunFailed(f"{len(speakers)} replicas voted, with {tokens} tokens together")
+    for replica, ranks in by_replica.items():
+        for vote in ranks:
+            _check_tokens(replica, ranks[0], vote)
+            _check_norm(speakers[0], vote)
+    return StepTotals(
+        loss=sum(vote.loss_sum for vote in speakers) / tokens,
+        tokens=tokens,
+        grad_norm=speakers[0].grad_norm,
+        finite=all(vote.finite for vote in given),
+        silent=tuple(replica for replica, ranks in by_replica.items() if not ranks),
+    )
+
+
+def _votes_by_replica(
+    votes: Mapping[str, Vote], members: Iterable[tuple[str, int, int]]
+) -> dict[int, list[Vote]]:
+    """The votes of each replica, by label; of several transactions those of the newest."""
+    newest = max(((vote.generation, vote.step) for vote in votes.values()), default=None)
+    by_replica: dict[int, list[Vote]] = {}
+    for gpu, replica, _ in sorted(members, key=lambda member: member[1:]):
+        ranks = by_replica.setdefault(replica, [])
+        vote = votes.get(gpu)
+        if vote is not None and (vote.generation, vote.step) == newest:
+            ranks.append(vote)
+    return by_replica
+
+
+def _check_tokens(replica: int, first: Vote, vote: Vote) -> None:
+    if vote.tokens != first.tokens:
+        raise RunFailed(
+            f"step {vote.step}: ranks of replica {replica} disagree on the tokens: "
+            f"{first.gpu} has {first.tokens}, {vote.gpu} has {vote.tokens}"
+        )
+
+
+def _check_norm(first: Vote, vote: Vote) -> None:
+    # By bits: NaN is the same as NaN here, and a difference in the last place is one.
+    if vote.grad_norm.hex() != first.grad_norm.hex():
+        raise RunFailed(
+            f"step {vote.step}: ranks disagree on the gradient norm: "
+            f"{first.gpu} has {first.grad_norm!r}, {vote.gpu} has {vote.grad_norm!r}"
+        )
+
+
+def _check_same_work(given: Mapping[str, Vote], digest: str) -> None:
+    kinds = {vote.kind: gpu for gpu, vote in sorted(given.items())}
+    if len(kinds) > 1:
+        both = " and ".join(f'"{kind}" by {gpu}' for kind, gpu in sorted(kinds.items()))
+        raise RunFailed(f"votes for different work at one step: {both}")
+    for gpu, vote in sorted(given.items()):
+        if vote.digest != digest:
+            raise RunFailed(
+                f"step {vote.step}, generation {vote.generation}: {gpu} voted for placement "
+                f"{vote.digest}, the run has {digest}"
+            )
+
+
+def _names(gpus: Iterable[str]) -> str:
+    return ", ".join(gpus)

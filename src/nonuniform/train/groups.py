@@ -1,0 +1,170 @@
+"""The process groups of one generation, behind one small interface.
+
+In: a store, the ranks that belong together, the alarm of the generation. Out: groups that sum,
+exchange and give up when the alarm rings. Raw process-group objects on a store prefix of their
+own: there is no global default group, so a dead generation leaves nothing behind but objects,
+which a background reaper drops (destroying a group can block until its timeout).
+
+Gloo on loopback or the given address for CPU tensors, NCCL for CUDA ones. The NCCL path follows
+the same interface (waits are stream waits there, the host does not block); it has not been run
+on hardware yet.
+"""
+
+from __future__ import annotations
+
+import datetime
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal, Protocol
+
+import torch
+import torch.distributed as dist
+
+from nonuniform.train.alarm import Alarm
+
+Reduction = Literal["sum", "max"]
+_REDUCE_OPS = {"sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX}
+
+
+class Group(Protocol):
+    """Ranks that call the same operations in the same order."""
+
+    @property
+    def rank(self) -> int: ...
+
+    @property
+    def size(self) -> int: ...
+
+    def all_reduce(self, tensor: torch.Tensor, op: Reduction = "sum") -> None:
+        """Reduce `tensor` over the group, in place; the same bits on every rank."""
+
+    def exchange(
+        self,
+        received: torch.Tensor,
+        sent: torch.Tensor,
+        received_counts: Sequence[int],
+        sent_counts: Sequence[int],
+    ) -> None:
+        """All-to-all of flat buffers; counts in elements, by rank of the group."""
+
+
+@dataclass(frozen=True)
+class SoloGroup:
+    """The group of one rank: everything is done already."""
+
+    rank: int = 0
+    size: int = 1
+
+    def all_reduce(self, tensor: torch.Tensor, op: Reduction = "sum") -> None:
+        pass
+
+    def exchange(
+        self,
+        received: torch.Tensor,
+        sent: torch.Tensor,
+        received_counts: Sequence[int],
+        sent_counts: Sequence[int],
+    ) -> None:
+        received.copy_(sent)
+
+
+class TorchGroup:
+    """A group over a torch.distributed backend object."""
+
+    def __init__(self, backend: Any, rank: int, size: int, alarm: Alarm) -> None:
+        self.rank = rank
+        self.size = size
+        self._backend = backend
+        self._alarm = alarm
+
+    def all_reduce(self, tensor: torch.Tensor, op: Reduction = "sum") -> None:
+        if tensor.numel() == 0:
+            return
+        self._alarm.check()
+        options = dist.AllreduceOptions()
+        options.reduceOp = dist.ReduceOp(_REDUCE_OPS[op])
+        self._finish(self._backend.allreduce([tensor], options), tensor)
+
+    def exchange(
+        self,
+        received: torch.Tensor,
+        sent: torch.Tensor,
+        received_counts: Sequence[int],
+        sent_counts: Sequence[int],
+    ) -> None:
+        self._alarm.check()
+        work = self._backend.alltoall_base(
+            received, sent, list(received_counts), list(sent_counts), dist.AllToAllOptions()
+        )
+        self._finish(work, sent)
+
+    def _finish(self, work: Any, tensor: torch.Tensor) -> None:
+        if tensor.is_cuda:
+            work.wait()  # orders the current stream after the collective; the host goes on
+        else:
+            self._alarm.wait_for(work)
+
+
+def open_group(store: Any, name: str, rank: int, size: int, alarm: Alarm, fabric: Fabric) -> Group:
+    """Build one group; every member calls this with the same name. Blocks until all are there."""
+    if size == 1:
+        return SoloGroup()
+    timeout = datetime.timedelta(seconds=alarm.patience_s)
+    prefixed = dist.PrefixStore(name, store)
+    backend = fabric.connect(prefixed, rank, size, timeout)
+    return TorchGroup(backend, rank, size, alarm)
+
+
+class Fabric(Protocol):
+    """What connects ranks: gloo over an address, or NCCL."""
+
+    def connect(self, store: Any, rank: int, size: int, timeout: datetime.timedelta) -> Any: ...
+
+
+@dataclass(frozen=True)
+class GlooFabric:
+    """Sockets bound to one local address."""
+
+    address: str
+
+    @cached_property
+    def _device(self) -> Any:
+        """One for all groups of the process: each would have a thread and a socket of its own."""
+        return dist.ProcessGroupGloo.create_device(hostname=self.address)
+
+    def connect(self, store: Any, rank: int, size: int, timeout: datetime.timedelta) -> Any:
+        options = dist.ProcessGroupGloo._Options()  # type: ignore[attr-defined]
+        options._devices = [self._device]
+        options._timeout = timeout
+        return dist.ProcessGroupGloo(store, rank, size, options)
+
+
+@dataclass(frozen=True)
+class NcclFabric:
+    """One GPU per process, chosen before with torch.cuda.set_device. Untested on hardware."""
+
+    def connect(self, store: Any, rank: int, size: int, timeout: datetime.timedelta) -> Any:
+        options = dist.ProcessGroupNCCL.Options()
+        options._timeout = timeout
+        return dist.ProcessGroupNCCL(store, rank, size, options)
+
+
+class Reaper:
+    """Drops objects of dead generations in the background, at most `bound` of them at a time."""
+
+    def __init__(self, bound: int = 16) -> None:
+        self._bound = bound
+        self._threads: list[threading.Thread] = []
+
+    def drop(self, objects: list[Any]) -> None:
+        """Take over the references in `objects` (emptied here) and let them go elsewhere."""
+        taken = list(objects)
+        objects.clear()
+        thread = threading.Thread(target=taken.clear, daemon=True)
+        thread.start()
+        del taken
+        self._threads = [t for t in self._threads if t.is_alive()] + [thread]
+        if len(self._threads) > self._bound:
+            self._threads.pop(0).join()

@@ -1,0 +1,184 @@
+"""The output folder of a run: steps.jsonl, events.jsonl and summary.json.
+
+In: one record per committed step, one per event, and a summary at the end. Out: the files of the
+DESIGN "Outside contract", one JSON object per line, handed to the system as soon as it is logged.
+A step is logged once: the next record must carry the next number. Knows nothing of how a step is
+committed; the caller writes from the commit record.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from nonuniform.errors import BadInput, RunFailed
+
+STEPS, EVENTS, SUMMARY = "steps.jsonl", "events.jsonl", "summary.json"
+_PART = SUMMARY + ".part"
+
+
+@dataclass(frozen=True)
+class StepRecord:
+    """One committed step; `extra` adds keys and may not replace one."""
+
+    step: int
+    loss: float
+    tokens: int
+    samples: int
+    grad_norm: float
+    generation: int
+    degrees: tuple[int, ...]
+    batch_shares: tuple[int, ...]
+    time_s: float
+    sample_ids: tuple[int, ...] | None = None
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """The keys of the contract; `sample_ids` only where they are logged."""
+        row = _row(self, self.extra)
+        if self.sample_ids is None:
+            del row["sample_ids"]
+        return row
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that happened; what does not apply is None.
+
+    A recovery carries detect_s, regroup_s, transfer_s, redo_s and transfer_bytes in `extra`.
+    """
+
+    time_s: float
+    kind: str
+    gpu: str | None = None
+    replica: int | None = None
+    step: int | None = None
+    generation: int | None = None
+    reason: str = ""
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        return _row(self, self.extra)
+
+
+class RunFolder:
+    """The open files of one run; made by `create`."""
+
+    def __init__(self, path: Path, steps: IO[str], events: IO[str], last_step: int) -> None:
+        self.path = path
+        self._steps = steps
+        self._events = events
+        self._last_step = last_step
+        self._closed = False
+
+    @classmethod
+    def create(cls, path: Path, overwrite: bool = False, last_step: int = 0) -> RunFolder:
+        """Make the folder; `last_step` is the step that a resumed run goes on from."""
+        path = Path(path)
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            held = [name for name in (STEPS, EVENTS, SUMMARY) if os.path.lexists(path / name)]
+            if held and not overwrite:
+                raise BadInput(
+                    f"--out {path}: holds another run ({', '.join(held)}); "
+                    "choose another folder or allow overwriting"
+                )
+            for name in (STEPS, EVENTS, SUMMARY, _PART):
+                (path / name).unlink(missing_ok=True)
+            return cls(path, _new_log(path / STEPS), _new_log(path / EVENTS), last_step)
+        except OSError as error:
+            raise BadInput(f"--out {path}: {error.strerror}") from error
+
+    @property
+    def closed(self) -> bool:
+        """Whether the summary was written."""
+        return self._closed
+
+    @property
+    def last_step(self) -> int:
+        """The last step that was logged."""
+        return self._last_step
+
+    def log_step(self, record: StepRecord | Mapping[str, Any]) -> None:
+        row = record.to_json() if isinstance(record, StepRecord) else dict(record)
+        if row["step"] != self._last_step + 1:
+            raise RunFailed(
+                f"{STEPS}: step {row['step']} after step {self._last_step}, "
+                f"expected {self._last_step + 1}"
+            )
+        self._append(self._steps, row)
+        self._last_step += 1
+
+    def log_event(self, event: Event | Mapping[str, Any]) -> None:
+        self._append(self._events, event.to_json() if isinstance(event, Event) else dict(event))
+
+    def close(self, summary: Mapping[str, Any]) -> None:
+        """Write the summary, once: it is there as a whole or not at all."""
+        if self._closed:
+            raise RunFailed(f"{self.path / SUMMARY}: written twice")
+        text = json.dumps(_plain(summary), indent=2, allow_nan=False) + "\n"
+        self._closed = True
+        try:
+            for log in (self._steps, self._events):
+                log.flush()
+                os.fsync(log.fileno())
+                log.close()
+            _replace_file(self.path / SUMMARY, self.path / _PART, text)
+        except OSError as error:
+            raise RunFailed(f"{self.path / SUMMARY}: {error.strerror}") from error
+
+    def _append(self, log: IO[str], row: Mapping[str, Any]) -> None:
+        line = json.dumps(_plain(row), allow_nan=False)
+        if self._closed:
+            raise RunFailed(f"{log.name}: logged after the summary: {line}")
+        try:
+            log.write(line + "\n")
+            log.flush()
+        except OSError as error:
+            raise RunFailed(f"{log.name}: {error.strerror}") from error
+
+
+def _new_log(path: Path) -> IO[str]:
+    # "x": of two runs that start in one folder at the same moment one is refused.
+    return open(path, "x", encoding="utf-8", buffering=1)
+
+
+def _replace_file(path: Path, part: Path, text: str) -> None:
+    with open(part, "w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(part, path)
+    # The rename is durable only once the folder is on disk too.
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _row(record: StepRecord | Event, extra: Mapping[str, Any]) -> dict[str, Any]:
+    row = {item.name: getattr(record, item.name) for item in fields(record) if item.name != "extra"}
+    taken = sorted(row.keys() & extra.keys())
+    assert not taken, f"extra keys {taken} are keys of {type(record).__name__}"
+    return row | dict(extra)
+
+
+def _plain(value: Any) -> Any:
+    """The value as JSON holds it; JSON has no NaN and no infinity, so those become null."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(inner) for inner in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else None
+    return value

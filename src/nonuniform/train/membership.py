@@ -1,0 +1,263 @@
+"""The board that a run's processes share: generations, votes, outcomes, reports.
+
+In: a store (torch's TCPStore, hosted by the launcher, on the given address only). Out: typed
+reads and writes under one scheme of keys. DESIGN "The step is a transaction" and "Generations".
+
+    g{n}/record                  placement and what everyone holds; written once, by the launcher
+    g{n}/over                    why generation n ended; rings the alarm of every member
+    g{n}/pause                   a wish to end at the next commit (somebody waits to join)
+    g{n}/{kind}{step}/vote/{gpu} one rank's vote      .../votes their number
+    g{n}/{kind}{step}/outcome    decided once, by compare-and-set
+    g{n}/units{step}/{gpu}       hashes of a rank's units, if they are to be compared
+    g{n}/settled/{gpu}           the rank holds its shard of generation n
+    g{n}/report/{gpu}            what the rank holds after generation n ended
+    ready/{gpu}/{life}           a process has started and waits to be placed
+    error/{gpu}/{life}           the last words of a process that failed by an exception
+
+Knows nothing of tensors; decides nothing.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import socket
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+import torch.distributed as dist
+
+from nonuniform.errors import BadInput
+from nonuniform.placement.placement import Placement
+from nonuniform.train.commit import Vote, Work
+
+UNDECIDED = ""
+COMMIT, COMMIT_AND_REGROUP, ABORT = "commit", "commit, then regroup", "abort"
+
+
+class Store(Protocol):
+    """What the board needs of a store; torch's TCPStore and HashStore both do."""
+
+    def set(self, key: str, value: str) -> None: ...
+    def get(self, key: str) -> bytes: ...
+    def add(self, key: str, amount: int) -> int: ...
+    def check(self, keys: list[str]) -> bool: ...
+    def wait(self, keys: list[str], timeout: datetime.timedelta) -> None: ...
+    def compare_set(self, key: str, expected: str, desired: str) -> bytes: ...
+    def delete_key(self, key: str) -> bool: ...
+
+
+@dataclass(frozen=True)
+class Record:
+    """A generation as every process reads it.
+
+    `holdings`: gpu -> (degree, label) of the living GPUs whose state is that of `step`;
+    `home`: gpu -> replica it was in. At step 0 state comes from the seed, not from others.
+    """
+
+    generation: int
+    placement: Placement
+    step: int
+    validated: int
+    digest: str
+    holdings: Mapping[str, tuple[int, int]]
+    home: Mapping[str, int]
+
+    def to_json(self) -> str:
+        row = {**vars(self), "placement": self.placement.to_json()}
+        return json.dumps(row)
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Record:
+        row = json.loads(text)
+        row["placement"] = Placement.from_json(row["placement"])
+        row["holdings"] = {gpu: tuple(where) for gpu, where in row["holdings"].items()}
+        return cls(**row)
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a process holds when a generation is over; degree 0: nothing."""
+
+    gpu: str
+    step: int
+    degree: int
+    label: int
+
+
+@dataclass(frozen=True)
+class Settled:
+    """How long a rank took to hold its shard of a generation, and what it received."""
+
+    gpu: str
+    groups_s: float
+    transfer_s: float
+    received_bytes: int
+
+
+class Board:
+    """Typed keys over a store. One object per thread: a client blocks while it waits."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+
+    # --- generations
+
+    def publish(self, record: Record) -> None:
+        self.store.set(f"g{record.generation}/record", record.to_json())
+
+    def wait_record(self, generation: int, timeout_s: float) -> Record:
+        key = f"g{generation}/record"
+        self._wait(key, timeout_s)
+        return Record.from_json(self.store.get(key))
+
+    def end_generation(self, generation: int, reason: str) -> None:
+        self.store.set(f"g{generation}/over", reason)
+
+    def wait_end(self, generation: int, timeout_s: float) -> str:
+        self._wait(f"g{generation}/over", timeout_s)
+        return self.store.get(f"g{generation}/over").decode()
+
+    def request_pause(self, generation: int) -> None:
+        self.store.set(f"g{generation}/pause", "1")
+
+    # --- one transaction
+
+    def vote(self, vote: Vote, members: int) -> None:
+        """Cast a vote; the last of all members decides that the work is committed."""
+        key = work_key(vote.generation, vote.kind, vote.step)
+        self.store.set(f"{key}/vote/{vote.gpu}", json.dumps(vote.to_json()))
+        if self.store.add(f"{key}/votes", 1) == members:
+            pause = self.store.check([f"g{vote.generation}/pause"])
+            self.decide(vote.generation, Work(vote.kind, vote.step), _commit(pause))
+
+    def votes(self, generation: int, work: Work, gpus: list[str]) -> dict[str, Vote]:
+        key = work_key(generation, work.kind, work.step)
+        found = {}
+        for gpu in gpus:
+            if self.store.check([f"{key}/vote/{gpu}"]):
+                row = json.loads(self.store.get(f"{key}/vote/{gpu}"))
+                found[gpu] = Vote.from_json(row)
+        return found
+
+    def decide(self, generation: int, work: Work, outcome: str) -> str:
+        """Try to set the outcome; what it is in the end, whoever was first."""
+        key = work_key(generation, work.kind, work.step) + "/outcome"
+        return self.store.compare_set(key, UNDECIDED, outcome).decode()
+
+    def outcome(self, generation: int, work: Work) -> str | None:
+        """The outcome if there is one."""
+        key = work_key(generation, work.kind, work.step) + "/outcome"
+        return self.store.get(key).decode() if self.store.check([key]) else None
+
+    def wait_outcome(self, generation: int, work: Work, timeout_s: float) -> str:
+        key = work_key(generation, work.kind, work.step) + "/outcome"
+        self._wait(key, timeout_s)
+        return self.store.get(key).decode()
+
+    def forget(self, generation: int, work: Work, gpus: list[str]) -> None:
+        """Delete the keys of a transaction that everybody has left behind."""
+        key = work_key(generation, work.kind, work.step)
+        for name in [f"{key}/votes", f"{key}/outcome", *(f"{key}/vote/{gpu}" for gpu in gpus)]:
+            self.store.delete_key(name)
+
+    def say_units(self, generation: int, step: int, gpu: str, hashes: str) -> None:
+        self.store.set(f"{work_key(generation, 'units', step)}/{gpu}", hashes)
+
+    def take_units(self, generation: int, step: int, gpus: list[str]) -> dict[str, bytes] | None:
+        """The hashes of a step once all `gpus` have said them, which deletes them; else None."""
+        keys = {gpu: f"{work_key(generation, 'units', step)}/{gpu}" for gpu in gpus}
+        if not all(self.store.check([key]) for key in keys.values()):
+            return None
+        said = {gpu: self.store.get(key) for gpu, key in keys.items()}
+        for key in keys.values():
+            self.store.delete_key(key)
+        return said
+
+    # --- what ranks say of themselves
+
+    def settled(self, generation: int, settled: Settled) -> None:
+        self._say(f"g{generation}/settled/{settled.gpu}", settled)
+
+    def read_settled(self, generation: int, gpu: str) -> Settled | None:
+        row = self._read(f"g{generation}/settled/{gpu}")
+        return Settled(**row) if row else None
+
+    def report(self, generation: int, report: Report) -> None:
+        self._say(f"g{generation}/report/{report.gpu}", report)
+
+    def read_report(self, generation: int, gpu: str) -> Report | None:
+        row = self._read(f"g{generation}/report/{gpu}")
+        return Report(**row) if row else None
+
+    def ready(self, gpu: str, life: int) -> None:
+        self.store.set(f"ready/{gpu}/{life}", "1")
+
+    def is_ready(self, gpu: str, life: int) -> bool:
+        return self.store.check([f"ready/{gpu}/{life}"])
+
+    def last_words(self, gpu: str, life: int, text: str) -> None:
+        self.store.set(f"error/{gpu}/{life}", text)
+
+    def read_last_words(self, gpu: str, life: int) -> str | None:
+        key = f"error/{gpu}/{life}"
+        return self.store.get(key).decode() if self.store.check([key]) else None
+
+    def _say(self, key: str, value: Settled | Report) -> None:
+        self.store.set(key, json.dumps(asdict(value)))
+
+    def _read(self, key: str) -> Any:
+        return json.loads(self.store.get(key)) if self.store.check([key]) else None
+
+    def _wait(self, key: str, timeout_s: float) -> None:
+        self.store.wait([key], datetime.timedelta(seconds=timeout_s))
+
+
+def work_key(generation: int, kind: str, step: int) -> str:
+    return f"g{generation}/{kind}{step}"
+
+
+def _commit(pause: bool) -> str:
+    return COMMIT_AND_REGROUP if pause else COMMIT
+
+
+def is_commit(outcome: str) -> bool:
+    return outcome in (COMMIT, COMMIT_AND_REGROUP)
+
+
+def host_store(address: str, port: int) -> tuple[Any, int]:
+    """Start the store in this process, listening on `address` alone; (store, its port)."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((address, port))
+        listener.listen(1024)
+    except OSError as error:
+        listener.close()
+        raise BadInput(
+            f"[run] address = {address}, port = {port}: cannot listen there ({error.strerror})"
+        ) from None
+    port = listener.getsockname()[1]
+    # Given a bound socket: by itself the store would listen on every address of the machine.
+    store = dist.TCPStore(
+        address,
+        port,
+        is_master=True,
+        wait_for_workers=False,
+        master_listen_fd=listener.detach(),
+        timeout=datetime.timedelta(seconds=60),
+    )
+    return store, port
+
+
+def connect_store(address: str, port: int, timeout_s: float) -> Any:
+    """A client of its own for each thread that may block."""
+    return dist.TCPStore(
+        address,
+        port,
+        is_master=False,
+        wait_for_workers=False,
+        timeout=datetime.timedelta(seconds=timeout_s),
+    )

@@ -1,0 +1,70 @@
+"""How long a change of membership took, part by part.
+
+In: moments on the launcher's clock and what the ranks measured. Out: one event, at the first
+commit of the new generation: detect (kill to notice; only known for a scripted kill), regroup
+(notice to new groups everywhere), transfer (units moved and the model cut anew), redo (the
+dropped step done again). Knows nothing of how the parts work.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from nonuniform.train.chronicle import Chronicle
+from nonuniform.train.membership import Board, Record
+
+
+@dataclass
+class Recovery:
+    """Moments in seconds of the monotonic clock."""
+
+    noticed_s: float
+    killed_s: float | None
+    gpus: tuple[str, ...]
+    step: int
+    reason: str
+    published_s: float = 0.0
+    joined: tuple[str, ...] = ()
+
+    def after(self, earlier: Recovery | None) -> Recovery:
+        """A change that came before the last one had come to a commit: one recovery of both."""
+        if earlier is None:
+            return self
+        moments = [s for s in (earlier.killed_s, self.killed_s) if s is not None]
+        return Recovery(
+            noticed_s=earlier.noticed_s,
+            killed_s=min(moments, default=None),
+            gpus=tuple(dict.fromkeys(earlier.gpus + self.gpus)),
+            step=self.step,
+            reason=f"{earlier.reason}, then {self.reason}",
+            joined=earlier.joined,
+        )
+
+    def finish(self, board: Board, record: Record, chronicle: Chronicle) -> None:
+        """At the first commit of the new generation: everybody has settled by then."""
+        committed_s = time.monotonic()
+        found = [board.read_settled(record.generation, m.gpu) for m in record.placement.members()]
+        settled = [one for one in found if one is not None]
+        groups_s = max((one.groups_s for one in settled), default=0.0)
+        transfer_s = max((one.transfer_s for one in settled), default=0.0)
+        ready_s = self.published_s + groups_s + transfer_s
+        extra = {
+            "detect_s": None if self.killed_s is None else self.noticed_s - self.killed_s,
+            "regroup_s": self.published_s - self.noticed_s + groups_s,
+            "transfer_s": transfer_s,
+            "redo_s": max(0.0, committed_s - ready_s),
+            "transfer_bytes": sum(one.received_bytes for one in settled),
+            "total_s": committed_s - (self.killed_s or self.noticed_s),
+        }
+        degrees = ", ".join(
+            f"replica {entry.replica} at degree {entry.degree}"
+            for entry in record.placement.replicas
+        )
+        where = {"step": self.step, "generation": record.generation}
+        if self.gpus:
+            text = f"{self.reason}: going on with {degrees}"
+            chronicle.event("recovery", text, gpu=self.gpus[0], extra=extra, **where)
+        for gpu in self.joined:
+            text = f"GPU {gpu} joined: going on with {degrees}"
+            chronicle.event("joined", text, gpu=gpu, extra=extra, **where)

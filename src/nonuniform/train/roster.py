@@ -1,0 +1,96 @@
+"""The processes of a run: started, killed on order, found dead, ended.
+
+In: a spawner, what every worker is told. Out: who lives, who warms up, when a blow was dealt.
+Knows nothing of generations, votes or placement.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+from nonuniform.config import JobConfig
+from nonuniform.layout.cuts import ModelPlan
+from nonuniform.train.data import Corpus, Windows
+from nonuniform.train.spawn import ForkedProcess, Spawner, end_all, wait_any
+from nonuniform.train.worker import WorkerOrders, worker_main
+
+
+@dataclass(frozen=True)
+class JobSetup:
+    """What stays the same for the whole run."""
+
+    job: JobConfig
+    plan: ModelPlan
+    corpus: Corpus
+    windows: Windows
+    port: int
+    logs: Path
+
+
+class Roster:
+    """`living`: gpu -> its process; `warming`: started again and not yet placed."""
+
+    def __init__(self, setup: JobSetup, spawner: Spawner) -> None:
+        self._setup = setup
+        self._spawner = spawner
+        self.living: dict[str, ForkedProcess] = {}
+        self.lives: Counter[str] = Counter()
+        self.warming: set[str] = set()
+        self._killed_s: dict[str, float] = {}
+
+    def start(self, gpu: str, after: int) -> ForkedProcess:
+        """A new process for `gpu`, to take part in generations after `after`."""
+        self.lives[gpu] += 1
+        if self.lives[gpu] > 1:
+            self.warming.add(gpu)
+        setup = self._setup
+        orders = WorkerOrders(
+            gpu=gpu,
+            life=self.lives[gpu],
+            job=setup.job,
+            corpus=setup.corpus,
+            address=setup.job.run.address,
+            port=setup.port,
+            after=after,
+        )
+        log = setup.logs / f"gpu-{gpu.replace('/', '-')}.log"
+        process = self._spawner.start(gpu, self.lives[gpu], log, worker_main, orders)
+        self.living[gpu] = process
+        return process
+
+    def kill(self, gpu: str) -> None:
+        """Deal a blow that was ordered; the moment is kept."""
+        self._killed_s[gpu] = time.monotonic()
+        self.living[gpu].kill()
+
+    def killed_s(self, gpus: tuple[str, ...]) -> float | None:
+        """When the first of these was killed on order; None if none was."""
+        moments = [s for gpu in gpus if (s := self._killed_s.pop(gpu, None)) is not None]
+        return min(moments, default=None)
+
+    def wait_dead(self, timeout_s: float) -> list[ForkedProcess]:
+        """Sleep until a process has ended or the time is over; those that have ended."""
+        return wait_any(self.living.values(), timeout_s)
+
+    def is_current(self, process: ForkedProcess) -> bool:
+        return self.living.get(process.gpu) is process
+
+    def remove(self, process: ForkedProcess) -> None:
+        del self.living[process.gpu]
+        self.warming.discard(process.gpu)
+
+    def end(self, patience_s: float) -> None:
+        """Kill all that still live and wait until they are gone."""
+        end_all(self.living.values(), patience_s)
+
+
+def how_it_ended(process: ForkedProcess) -> str:
+    """In words: the signal's name or the exit status."""
+    status = process.exit_status()
+    if status is not None and status < 0:
+        return f"process {process.pid} ended ({signal.Signals(-status).name})"
+    return f"process {process.pid} ended (exit status {status})"

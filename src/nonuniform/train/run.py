@@ -1,0 +1,88 @@
+"""`nonuniform train`: check everything, then start the launcher, then close the books.
+
+In: a job, an output folder, scripted events, an observer. Out: the exit status; the files of the
+contract in the folder, the summary also when the run fails.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+
+from nonuniform.config import JobConfig, ScheduledEvent
+from nonuniform.errors import NonuniformError, RunFailed
+from nonuniform.train.chronicle import Chronicle
+from nonuniform.train.data import Corpus, WindowOptions, Windows
+from nonuniform.train.journal import RunFolder
+from nonuniform.train.launcher import Launcher
+from nonuniform.train.membership import Board, host_store
+from nonuniform.train.roster import JobSetup
+from nonuniform.train.session import job_plan
+from nonuniform.train.spawn import Spawner
+from nonuniform.view.observer import NullObserver, RunObserver
+
+# torch.optim imports torch._dynamo at its first use: 1.7 s in every process, once here instead
+PRELOAD = ["torch._dynamo", "nonuniform.train.worker"]
+LOGS = "workers"  # what each worker prints, by GPU
+
+
+def train(
+    job: JobConfig,
+    out: Path,
+    schedule: Sequence[ScheduledEvent] = (),
+    overwrite: bool = False,
+    observer: RunObserver | None = None,
+) -> int:
+    """Run the job. Raises BadInput before anything is started or overwritten, RunFailed when the
+    run could not go on; `summary.json` says the same."""
+    plan = job_plan(job)
+    corpus = Corpus.open(job.data.text, Path(job.data.root))
+    options = WindowOptions(
+        length=job.batch.length,
+        sequences=job.batch.sequences,
+        seed=job.run.seed,
+        holdout=job.data.holdout,
+    )
+    windows = Windows(corpus, options)
+    if job.run.val_every:
+        windows.validation_ids(job.run.val_sequences)
+    store, port = host_store(job.run.address, job.run.port)
+    folder = RunFolder.create(out, overwrite)
+    chronicle = Chronicle(folder, observer or NullObserver())
+    logs = out.resolve() / LOGS
+    logs.mkdir(exist_ok=True)
+    setup = JobSetup(job, plan, corpus, windows, port, logs)
+    launcher = Launcher(setup, Board(store), chronicle, schedule, Spawner(PRELOAD))
+    chronicle.start(_info(setup, out))
+    handlers = {n: signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)}
+    status, reason = "failed", "unexpected error"
+    try:
+        launcher.run()
+        status, reason = "done", f"all {job.run.steps} steps committed"
+        chronicle.event("finished", reason, step=job.run.steps)
+    except NonuniformError as error:
+        reason = str(error)
+        chronicle.event("ended", reason, step=launcher.position.step)
+        raise
+    except BaseException as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise RunFailed(reason) from error
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        chronicle.close(status, reason, launcher.record.generation)
+    return 0
+
+
+def _info(setup: JobSetup, out: Path) -> dict[str, object]:
+    parallel = setup.job.parallel
+    return {
+        "replicas": parallel.replicas,
+        "degree": parallel.degree,
+        "min_degree": parallel.min_degree,
+        "steps": setup.job.run.steps,
+        "parameters": sum(tensor.elements for tensor in setup.plan.tensors),
+        "gpus": [f"{r}/{i}" for r in range(parallel.replicas) for i in range(parallel.degree)],
+        "out": str(out),
+    }

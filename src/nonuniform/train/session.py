@@ -1,0 +1,105 @@
+"""One rank's working set in one generation: its groups, its cut model, its sync, its optimizer.
+
+In: job, placement, the rank's shard, the groups of the generation. Out: what a step needs. Thrown
+away as a whole when the generation ends; only the shard lives on. Knows nothing of votes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from nonuniform.config import JobConfig
+from nonuniform.layout.cuts import ModelPlan
+from nonuniform.layout.model_plan import plan_llama
+from nonuniform.placement.placement import Member, Placement
+from nonuniform.reshard.sync_plan import assign_buckets, bucket_plans
+from nonuniform.train.cut import CutModel, cut_llama
+from nonuniform.train.groups import Group
+from nonuniform.train.optimizer import ShardOptimizer
+from nonuniform.train.state import ShardState
+from nonuniform.train.sync import GradientSync, Lane, lane_for, make_buckets
+
+DTYPES = {"float32": torch.float32, "float64": torch.float64}
+BYTES_PER_MB = 2**20
+
+
+@dataclass(frozen=True)
+class RankGroups:
+    """`compute` and `reshard`: the rank's replica; `across`: its label in every replica, and for
+    extra ranks nobody else. Compute and sync overlap, so they never share a group."""
+
+    compute: Group
+    reshard: Group
+    across: Group
+
+
+def open_groups(
+    placement: Placement, member: Member, open_group: Callable[[str, int, int], Group]
+) -> RankGroups:
+    """The groups of one rank; `open_group(name, rank, size)` connects one."""
+    replica = next(r for r in placement.replicas if r.replica == member.replica)
+    compute = open_group(f"compute/{member.replica}", member.label, replica.degree)
+    reshard = open_group(f"reshard/{member.replica}", member.label, replica.degree)
+    ids = [entry.replica for entry in placement.replicas]
+    if member.label < placement.sync_degree:
+        name = f"across/{member.label}"
+        across = open_group(name, ids.index(member.replica), len(ids))
+    else:
+        across = open_group(f"extra/{member.gpu}", 0, 1)
+    return RankGroups(compute, reshard, across)
+
+
+@dataclass
+class Session:
+    """Everything `step` works with."""
+
+    job: JobConfig
+    placement: Placement
+    member: Member
+    state: ShardState
+    model: CutModel
+    sync: GradientSync
+    optimizer: ShardOptimizer
+    groups: RankGroups
+    lane: Lane
+
+    @property
+    def extra(self) -> bool:
+        """Whether this rank's label lies at or above the sync degree."""
+        return self.member.label >= self.placement.sync_degree
+
+    @property
+    def device(self) -> torch.device:
+        return self.model.parameters["norm.weight"].device
+
+
+def job_plan(job: JobConfig) -> ModelPlan:
+    """How the job's model is cut, or BadInput with the legal degrees."""
+    parallel = job.parallel
+    return plan_llama(job.model.shape(), parallel.degree, parallel.min_degree, parallel.allow_empty)
+
+
+def open_session(
+    job: JobConfig, placement: Placement, member: Member, state: ShardState, groups: RankGroups
+) -> Session:
+    model = cut_llama(
+        job.model.shape(), state, groups.compute, job.model.rope_base, job.model.norm_eps
+    )
+    dtype = DTYPES[job.run.dtype]
+    bucket_elements = max(1, int(job.run.bucket_mb * BYTES_PER_MB / dtype.itemsize))
+    plans = bucket_plans(
+        state.plan,
+        state.degree,
+        state.label,
+        placement.sync_degree,
+        assign_buckets(state.plan, bucket_elements),
+    )
+    device = next(iter(model.parameters.values())).device
+    lane = lane_for(device)
+    buckets = make_buckets(plans, dtype, device)
+    sync = GradientSync(buckets, model.parameters, groups.reshard, groups.across, lane)
+    optimizer = ShardOptimizer(state, model.parameters, job.optimizer, job.run.steps)
+    return Session(job, placement, member, state, model, sync, optimizer, groups, lane)

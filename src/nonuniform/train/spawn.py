@@ -1,0 +1,102 @@
+"""Processes, one per GPU: started, watched, ended. Each is known by its GPU and its life number.
+
+In: what a worker needs to start. Out: handles that say at once when a process is gone. Workers
+are forked from a server process that has imported torch already, so a return costs milliseconds,
+and none is ever forked from the launcher, whose store has threads. Knows nothing of training.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import multiprocessing
+import multiprocessing.connection
+import os
+import signal
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+_PR_SET_PDEATHSIG = 1
+
+
+class Process(Protocol):
+    """A started worker."""
+
+    gpu: str
+    life: int
+    pid: int
+
+    def kill(self) -> None:
+        """SIGKILL; returns at once."""
+
+    def exit_status(self) -> int | None:
+        """None while it runs; negative: the signal that ended it."""
+
+
+@dataclass(frozen=True)
+class ForkedProcess:
+    gpu: str
+    life: int
+    pid: int
+    handle: Any
+
+    def kill(self) -> None:
+        self.handle.kill()
+
+    def exit_status(self) -> int | None:
+        return self.handle.exitcode
+
+
+class Spawner:
+    """Starts workers by forking a server that has `preload` imported."""
+
+    def __init__(self, preload: list[str]) -> None:
+        self._context = multiprocessing.get_context("forkserver")
+        self._context.set_forkserver_preload(preload)
+
+    def start(
+        self, gpu: str, life: int, log: Path, target: Callable[..., None], args: Any
+    ) -> ForkedProcess:
+        """Run `target(args)` in a new process that writes what it prints to `log`."""
+        handle = self._context.Process(
+            target=_guarded, args=(str(log), target, args), name=f"gpu {gpu}", daemon=True
+        )
+        handle.start()
+        assert handle.pid is not None
+        return ForkedProcess(gpu, life, handle.pid, handle)
+
+
+def wait_any(processes: Collection[ForkedProcess], timeout_s: float) -> list[ForkedProcess]:
+    """Sleep until one of them has ended or the time is over; those that have ended."""
+    by_sentinel = {process.handle.sentinel: process for process in processes}
+    ready = multiprocessing.connection.wait(list(by_sentinel), timeout_s)
+    return [by_sentinel[sentinel] for sentinel in ready]
+
+
+def end_all(processes: Collection[ForkedProcess], patience_s: float) -> None:
+    """Kill what still runs and wait until it is gone."""
+    for process in processes:
+        if process.exit_status() is None:
+            process.kill()
+    for process in processes:
+        process.handle.join(patience_s)
+
+
+def _guarded(log: str, target: Callable[..., None], args: Any) -> None:
+    """First things in a worker: it must not outlive its parent nor die of the person's Ctrl-C,
+    which is the launcher's to answer."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    parent = os.getppid()
+    # Elsewhere than on Linux the lost connection to the store ends the worker, a little later.
+    with contextlib.suppress(AttributeError):
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+    output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    os.close(output)
+    target(args)

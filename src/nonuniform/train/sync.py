@@ -1,0 +1,282 @@
+"""Gradient sync across replicas of unequal degree: the executor of the bucket plans.
+
+In: bucket plans (integers), two groups (the rank's replica; the same label of every replica).
+Out: in each parameter's `.grad` the sum over all tokens of the step, the same bits on every owner
+in every replica; the norm of the whole gradient. DESIGN "Gradient sync".
+
+Parameters' gradients are views into the bucket buffers, so nothing is packed that need not move.
+Buckets leave in one planned order, each as soon as backward has finished its tensors. On CPU a
+thread of its own carries them; on CUDA the same calls are queued on a side stream (that path has
+not been run on hardware yet). Knows nothing of losses, optimizers or outcomes.
+"""
+
+from __future__ import annotations
+
+import math
+import queue
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from nonuniform.reshard.sync_plan import BucketPlan, Slice, Span
+from nonuniform.train.groups import Group
+
+
+@dataclass(frozen=True)
+class _Leg:
+    """One side of an exchange: elements per label, and where they lie."""
+
+    counts: tuple[int, ...]
+    slices: tuple[Slice, ...]
+
+
+class _Route:
+    """One direction of a bucket's exchange, with every view made once."""
+
+    def __init__(self, buffer: Tensor, out: _Leg, into: _Leg) -> None:
+        self.sent = buffer.new_empty(sum(out.counts))
+        self.received = buffer.new_empty(sum(into.counts))
+        self.sent_counts, self.received_counts = out.counts, into.counts
+        self._pack_from = [_part(buffer, s.buffer) for s in out.slices]
+        self._pack_to = [self.sent.narrow(0, s.wire, s.buffer.length) for s in out.slices]
+        unpack = [(s, self.received.narrow(0, s.wire, s.buffer.length)) for s in into.slices]
+        self._copy = [(_part(buffer, s.buffer), wire) for s, wire in unpack if not s.add]
+        self._add = [(_part(buffer, s.buffer), wire) for s, wire in unpack if s.add]
+
+    def run(self, group: Group) -> None:
+        _copy_all(self._pack_to, self._pack_from)
+        group.exchange(self.received, self.sent, self.received_counts, self.sent_counts)
+        _copy_all([to for to, _ in self._copy], [wire for _, wire in self._copy])
+        for to, wire in self._add:  # one after the other: partials may share a destination
+            to.add_(wire)
+
+
+class Bucket:
+    """The flat buffer of one bucket on this rank and its way to the other replicas and back."""
+
+    def __init__(self, plan: BucketPlan, dtype: torch.dtype, device: torch.device) -> None:
+        self.plan = plan
+        self.buffer = torch.zeros(plan.size, dtype=dtype, device=device)
+        self.reduced = self.buffer.narrow(0, 0, plan.reduced)
+        self._zero = [_part(self.buffer, span) for span in plan.zero]
+        self._own_out = [self._pair(src, dst) for src, dst, _ in plan.own_out]
+        self._own_back = [self._pair(src, dst) for src, dst in plan.own_back]
+        self._out = _Route(
+            self.buffer, _Leg(plan.send_counts, plan.pack), _Leg(plan.recv_counts, plan.unpack)
+        )
+        self._back = _Route(
+            self.buffer,
+            _Leg(plan.back_send_counts, plan.back_pack),
+            _Leg(plan.back_recv_counts, plan.back_unpack),
+        )
+
+    def _pair(self, src: Span, dst: Span) -> tuple[Tensor, Tensor]:
+        return _part(self.buffer, src), _part(self.buffer, dst)
+
+    def sync(self, replica: Group, across: Group) -> None:
+        """Sum the bucket over all replicas; every owner ends with the primary's bits."""
+        for staging in self._zero:
+            staging.zero_()
+        _copy_all([dst for _, dst in self._own_out], [src for src, _ in self._own_out])
+        self._out.run(replica)
+        across.all_reduce(self.reduced)
+        _copy_all([dst for _, dst in self._own_back], [src for src, _ in self._own_back])
+        self._back.run(replica)
+
+
+def _part(buffer: Tensor, span: Span) -> Tensor:
+    return buffer.narrow(0, span.offset, span.length)
+
+
+def _copy_all(targets: list[Tensor], sources: list[Tensor]) -> None:
+    if targets:
+        torch._foreach_copy_(targets, sources)
+
+
+class Lane(Protocol):
+    """Where buckets travel while backward goes on."""
+
+    def put(self, job: Callable[[], None]) -> None: ...
+
+    def drain(self) -> None:
+        """Return when all jobs are done; raise what one of them raised."""
+
+    def close(self) -> None: ...
+
+
+class ThreadLane:
+    """Jobs one after the other in a thread: for collectives that block the host."""
+
+    def __init__(self) -> None:
+        self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._work, name="gradient-sync", daemon=True)
+        self._thread.start()
+
+    def put(self, job: Callable[[], None]) -> None:
+        self._jobs.put(job)
+
+    def drain(self) -> None:
+        done = threading.Event()
+        self._jobs.put(done.set)
+        done.wait()
+        if self._failure is not None:
+            raise self._failure
+
+    def close(self) -> None:
+        self._jobs.put(None)
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            if self._failure is not None and not _is_marker(job):
+                continue
+            try:
+                job()
+            except BaseException as error:
+                self._failure = error
+
+
+def _is_marker(job: Callable[[], None]) -> bool:
+    """The event of a `drain`: it must be set also after a failure."""
+    return isinstance(getattr(job, "__self__", None), threading.Event)
+
+
+class StreamLane:
+    """Jobs queued on a CUDA side stream. Untested on hardware."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._stream = torch.cuda.Stream(device)
+
+    def put(self, job: Callable[[], None]) -> None:
+        self._stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self._stream):
+            job()
+
+    def drain(self) -> None:
+        torch.cuda.current_stream().wait_stream(self._stream)
+
+    def close(self) -> None:
+        self.drain()
+
+
+class GradientSync:
+    """All buckets of one rank for one generation."""
+
+    def __init__(
+        self,
+        buckets: Sequence[Bucket],
+        parameters: dict[str, nn.Parameter],
+        replica: Group,
+        across: Group,
+        lane: Lane,
+    ) -> None:
+        self.buckets = buckets
+        self._replica, self._across, self._lane = replica, across, lane
+        self._parameters = parameters
+        self._bucket_of = {name: i for i, b in enumerate(buckets) for name, _ in b.plan.grads}
+        self._waiting: list[set[str]] = []
+        self._launched = len(buckets)
+        self._tokens = torch.zeros(1, dtype=torch.float64, device=buckets[0].buffer.device)
+        self._overlapping = False
+        self._attach()
+
+    def _attach(self) -> None:
+        for bucket in self.buckets:
+            for name, span in bucket.plan.grads:
+                parameter = self._parameters[name]
+                parameter.grad = _part(bucket.buffer, span).view(parameter.shape)
+                parameter.register_post_accumulate_grad_hook(self._hook(name))
+
+    def _hook(self, name: str) -> Callable[[Tensor], None]:
+        return lambda parameter: self._ready(name)
+
+    def begin(self, tokens: int) -> None:
+        """Clear all gradients; `tokens` of this replica go ahead of the buckets."""
+        torch._foreach_zero_([bucket.buffer for bucket in self.buckets])
+        self._waiting = [{name for name, _ in bucket.plan.grads} for bucket in self.buckets]
+        self._launched = 0
+        self._overlapping = False
+        self._tokens.fill_(float(tokens))
+        self._lane.put(lambda: self._across.all_reduce(self._tokens))
+
+    def arm(self) -> None:
+        """The next backward is the last one of the step: let buckets leave as they fill."""
+        self._overlapping = True
+
+    def _ready(self, name: str) -> None:
+        if not self._overlapping:
+            return
+        self._waiting[self._bucket_of[name]].discard(name)
+        while self._launched < len(self.buckets) and not self._waiting[self._launched]:
+            self._launch()
+
+    def _launch(self) -> None:
+        bucket = self.buckets[self._launched]
+        self._launched += 1
+        self._lane.put(lambda: bucket.sync(self._replica, self._across))
+
+    def finish(self) -> None:
+        """Flush what got no gradient as zeros; return when all gradients are final."""
+        while self._launched < len(self.buckets):
+            self._launch()
+        self._lane.drain()
+
+    def norm_and_tokens(self, p: float, extra: bool) -> tuple[float, float]:
+        """(p-norm of the summed gradient, tokens of the step): the same bits on every rank.
+
+        Every logical element counts once: sync ranks take the norm of what they reduced, each in
+        a slot of its own, so the sum over the replica adds nothing but zeros to it, and all
+        combine the slots in the same order. Extra ranks (`extra`) leave their slots empty.
+        """
+        slots = self._tokens.new_zeros(self._replica.size + 1)
+        if not extra:
+            slots[self._replica.rank] = self._local_norm(p)
+        if self._replica.rank == 0:
+            slots[-1] = self._tokens[0]
+        self._replica.all_reduce(slots)
+        *parts, tokens = slots.tolist()
+        return combine_norms(parts, p), tokens
+
+    def _local_norm(self, p: float) -> Tensor:
+        norms = [
+            torch.linalg.vector_norm(bucket.reduced, p, dtype=torch.float64)
+            for bucket in self.buckets
+            if bucket.plan.reduced
+        ]
+        if not norms:
+            return self._tokens.new_zeros(())
+        return torch.linalg.vector_norm(torch.stack(norms), p)
+
+    def scale(self, factor: float) -> None:
+        """Multiply all gradients, once they are final."""
+        torch._foreach_mul_([bucket.buffer for bucket in self.buckets], factor)
+
+    def close(self) -> list[Any]:
+        """Stop the lane; the references that a reaper should drop."""
+        self._lane.close()
+        return [self._replica, self._across]
+
+
+def combine_norms(parts: Iterable[float], p: float) -> float:
+    """The p-norm of a vector from the p-norms of its parts."""
+    parts = list(parts)
+    if any(math.isnan(part) for part in parts):
+        return math.nan
+    peak = max(parts, default=0.0)
+    if p == math.inf or peak in (0.0, math.inf):
+        return peak
+    return float(peak * sum((part / peak) ** p for part in parts) ** (1.0 / p))
+
+
+def make_buckets(
+    plans: Sequence[BucketPlan], dtype: torch.dtype, device: torch.device
+) -> list[Bucket]:
+    return [Bucket(plan, dtype, device) for plan in plans]
+
+
+def lane_for(device: torch.device) -> Lane:
+    return StreamLane(device) if device.type == "cuda" else ThreadLane()

@@ -1,0 +1,301 @@
+"""One process of a run: from generation to generation until the work is done.
+
+In: what the launcher hands over at the start (job, corpus, where the store is). Out: votes and
+reports on the board; its exit status. DESIGN "Generations". A process never decides who belongs
+to a generation; it settles into the one that is published, works, and gives up when told.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import traceback
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from nonuniform.config import JobConfig
+from nonuniform.layout.cuts import ModelPlan
+from nonuniform.placement.placement import Member
+from nonuniform.train import audit
+from nonuniform.train.alarm import Alarm, GenerationDead
+from nonuniform.train.commit import Vote, Work, WorkOptions, work_after
+from nonuniform.train.data import (
+    Corpus,
+    WindowOptions,
+    Windows,
+    split_by_share,
+    step_positions,
+)
+from nonuniform.train.groups import (
+    Fabric,
+    GlooFabric,
+    Group,
+    NcclFabric,
+    Reaper,
+    open_group,
+)
+from nonuniform.train.membership import (
+    COMMIT_AND_REGROUP,
+    Board,
+    Record,
+    Report,
+    Settled,
+    connect_store,
+    is_commit,
+)
+from nonuniform.train.regroup import transfer_of
+from nonuniform.train.session import DTYPES, Session, job_plan, open_groups, open_session
+from nonuniform.train.state import Received, ShardState, initial_state, recut
+from nonuniform.train.step import StepResult, apply_step, train_step, validation_step
+from nonuniform.train.transfer import TransferRoute, participants, transfer
+from nonuniform.train.watch import Watch
+
+DONE, FAILED = 0, 1
+
+
+@dataclass(frozen=True)
+class WorkerOrders:
+    """All that a process is told at its start; `after`: the generation it comes after."""
+
+    gpu: str
+    life: int
+    job: JobConfig
+    corpus: Corpus
+    address: str
+    port: int
+    after: int
+
+
+def worker_main(orders: WorkerOrders) -> None:
+    """The whole life of a process; ends it with a status."""
+    torch.set_num_threads(1)
+    board = Board(connect_store(orders.address, orders.port, orders.job.run.hang_timeout_s))
+    status = DONE
+    try:
+        Worker(orders, board).run()
+    except Exception as error:
+        traceback.print_exc()
+        board.last_words(orders.gpu, orders.life, f"{type(error).__name__}: {error}")
+        status = FAILED
+    # Not sys.exit: threads of abandoned collectives would be waited for.
+    os._exit(status)
+
+
+class Worker:
+    """One process; `state` is what it holds, in or between generations."""
+
+    def __init__(self, orders: WorkerOrders, board: Board) -> None:
+        self.orders = orders
+        self.job = orders.job
+        self.board = board
+        self.patience_s = orders.job.run.hang_timeout_s
+        self.device = pick_device(orders.job.run.device, orders.gpu)
+        self.plan: ModelPlan = job_plan(orders.job)
+        self.state: ShardState | None = None
+        self.fabric = fabric_for(self.device, orders.address)
+        self.reaper = Reaper()
+        self.watch = Watch(Board(self._connect()), orders.after + 1, self.patience_s)
+        options = WindowOptions(
+            length=self.job.batch.length,
+            sequences=self.job.batch.sequences,
+            seed=self.job.run.seed,
+            holdout=self.job.data.holdout,
+        )
+        self.windows = Windows(orders.corpus, options)
+
+    def run(self) -> None:
+        generation = self.orders.after
+        self.board.ready(self.orders.gpu, self.orders.life)
+        while True:
+            generation += 1
+            record = self._next_record(generation)
+            alarm = self.watch.alarm(generation)
+            member = record.placement.where(self.orders.gpu)
+            kept: list[Any] = []
+            try:
+                if member is None:
+                    self.state = None  # a spare's state grows stale with the next step
+                elif self._take_part(record, member, alarm, kept):
+                    return
+            except GenerationDead:
+                pass
+            self.reaper.drop(kept)
+            self.board.report(generation, self._report())
+
+    def _next_record(self, generation: int) -> Record:
+        """Spares may wait for days; the watch ends the process if the launcher is gone."""
+        while True:
+            try:
+                return self.board.wait_record(generation, self.patience_s)
+            except torch.distributed.DistStoreError:
+                continue
+
+    def _take_part(self, record: Record, member: Member, alarm: Alarm, kept: list[Any]) -> bool:
+        """Settle and work; True when all is done, False when the generation ends at a commit."""
+        session = self._settle(record, member, alarm, kept)
+        cycle = Cycle(self, record, session)
+        try:
+            return cycle.run(alarm)
+        finally:
+            session.lane.close()
+
+    def _settle(self, record: Record, member: Member, alarm: Alarm, kept: list[Any]) -> Session:
+        """Hold the shard of the new generation, and the groups to work in."""
+        start = time.monotonic()
+        store = self._connect()
+        kept.append(store)
+        fabric = self.fabric
+
+        def open_one(name: str, rank: int, size: int) -> Group:
+            full = f"g{record.generation}/{name}"
+            group = alarm.run_aside(lambda: open_group(store, full, rank, size, alarm, fabric))
+            kept.append(group)
+            return group
+
+        groups = open_groups(record.placement, member, open_one)
+        opened = time.monotonic()
+        received = self._hold_shard(record, member, open_one)
+        session = open_session(self.job, record.placement, member, self._held(), groups)
+        kept.append(session)
+        done = time.monotonic()
+        self.board.settled(
+            record.generation,
+            Settled(self.orders.gpu, opened - start, done - opened, received),
+        )
+        return session
+
+    def _hold_shard(self, record: Record, member: Member, open_one: Any) -> int:
+        """Make `state` the shard of this generation; the bytes that came from others."""
+        degree = len(next(r.gpus for r in record.placement.replicas if r.replica == member.replica))
+        where = (degree, member.label)
+        if record.step == 0:
+            if self.state is None or (self.state.degree, self.state.label) != where:
+                dtype = DTYPES[self.job.run.dtype]
+                seed = self.job.run.seed
+                self.state = initial_state(self.plan, where, seed, dtype, self.device)
+            return 0
+        held = self.state if self.orders.gpu in record.holdings else None
+        moves = transfer_of(self.plan, record)
+        gpus = participants(moves)
+        received: Received = {}
+        count = 0
+        if self.orders.gpu in gpus:
+            group = open_one("transfer", gpus.index(self.orders.gpu), len(gpus))
+            route = TransferRoute(self.plan, moves, gpus, self.orders.gpu)
+            like = torch.empty(0, dtype=DTYPES[self.job.run.dtype], device=self.device)
+            received, count = transfer(route, held, group, like)
+        self.state = recut(held, self.plan, where, record.step, received)
+        return count
+
+    def _held(self) -> ShardState:
+        assert self.state is not None
+        return self.state
+
+    def _report(self) -> Report:
+        if self.state is None:
+            return Report(self.orders.gpu, step=-1, degree=0, label=0)
+        state = self.state
+        return Report(self.orders.gpu, state.step, state.degree, state.label)
+
+    def _connect(self) -> Any:
+        return connect_store(self.orders.address, self.orders.port, self.patience_s)
+
+
+class Cycle:
+    """The transactions of one generation on one rank."""
+
+    def __init__(self, worker: Worker, record: Record, session: Session) -> None:
+        self.worker = worker
+        self.record = record
+        self.session = session
+        self.validated = record.validated
+        run = worker.job.run
+        self.options = WorkOptions(run.steps, run.val_every)
+
+    def run(self, alarm: Alarm) -> bool:
+        """Work until all is done (True) or a commit asks to regroup (False)."""
+        while True:
+            alarm.check()
+            work = work_after(self.session.state.step, self.validated, self.options)
+            if work.kind == "done":
+                return True
+            result = self._do(work)
+            outcome = self._vote(work, result)
+            if not is_commit(outcome):
+                raise GenerationDead(outcome)
+            self._commit(work, result)
+            if outcome == COMMIT_AND_REGROUP:
+                return False
+
+    def _do(self, work: Work) -> StepResult:
+        if work.kind == "validate":
+            return validation_step(self.session, self._validation_tokens())
+        job, windows = self.worker.job, self.worker.windows
+        positions = step_positions(work.step, job.batch.sequences)
+        ids = windows.sample_ids(positions.start, len(positions))
+        return train_step(self.session, self._tokens(self._mine(ids)))
+
+    def _mine(self, ids: tuple[int, ...]) -> tuple[int, ...]:
+        placement = self.session.placement
+        replicas = [entry.replica for entry in placement.replicas]
+        parts = split_by_share(ids, placement.shares)
+        return parts[replicas.index(self.session.member.replica)]
+
+    def _validation_tokens(self) -> torch.Tensor:
+        """Held-out windows, every replica's share by its speed; a small set may leave one out."""
+        ids = self.worker.windows.validation_ids(self.worker.job.run.val_sequences)
+        placement = self.session.placement
+        whole = sum(placement.shares)
+        bounds = [0]
+        for share in placement.shares:
+            bounds.append(bounds[-1] + share)
+        index = [entry.replica for entry in placement.replicas].index(self.session.member.replica)
+        start, stop = (len(ids) * bound // whole for bound in bounds[index : index + 2])
+        return self._tokens(ids[start:stop])
+
+    def _tokens(self, ids: tuple[int, ...]) -> torch.Tensor:
+        batch = self.worker.windows.batch(ids)
+        return torch.from_numpy(batch).to(self.worker.device)
+
+    def _vote(self, work: Work, result: StepResult) -> str:
+        assert work.kind != "done"
+        worker, record = self.worker, self.record
+        vote = Vote(
+            gpu=worker.orders.gpu,
+            generation=record.generation,
+            kind=work.kind,
+            step=work.step,
+            digest=record.digest,
+            loss_sum=result.loss_sum,
+            tokens=result.tokens,
+            grad_norm=result.grad_norm,
+            finite=result.finite,
+        )
+        worker.board.vote(vote, len(record.placement.members()))
+        return worker.board.wait_outcome(record.generation, work, worker.patience_s)
+
+    def _commit(self, work: Work, result: StepResult) -> None:
+        if work.kind == "train":
+            apply_step(self.session, work.step, result)
+            if self.worker.job.run.check_units:
+                hashes = audit.dumps(audit.unit_hashes(self.session.state))
+                gpu = self.worker.orders.gpu
+                self.worker.board.say_units(self.record.generation, work.step, gpu, hashes)
+        else:
+            self.validated = work.step
+
+
+def pick_device(wanted: str, gpu: str) -> torch.device:
+    """CUDA where it is (one device per local index; untested on hardware), else the CPU."""
+    if wanted == "cpu" or (wanted == "auto" and not torch.cuda.is_available()):
+        return torch.device("cpu")
+    index = int(gpu.split("/")[1]) % max(1, torch.cuda.device_count())
+    device = torch.device("cuda", index)
+    torch.cuda.set_device(device)
+    return device
+
+
+def fabric_for(device: torch.device, address: str) -> Fabric:
+    return NcclFabric() if device.type == "cuda" else GlooFabric(address)

@@ -1,0 +1,316 @@
+"""What a viewer needs to know of a run, kept up to date by pure functions.
+
+In: the dicts of `RunObserver`. Out: a `RunState`, which the live view draws and the log lines read.
+Every function here is (state, record) -> state. A failure and the recovery that answers it become
+one `Story`, so that a reader sees one sentence per incident and not four log lines.
+Does not know: clocks, terminals, widths. Its size does not grow with the length of the run.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from nonuniform.view import words
+
+CURVE_BINS = 256
+RECENT_STEPS = 12
+STORIES = 32
+MARKS = 256
+
+
+@dataclass(frozen=True)
+class Job:
+    """What `on_start` told."""
+
+    replicas: int = 0
+    degree: int = 0
+    min_degree: int = 1
+    steps: int = 0
+    parameters: int = 0
+    gpus: tuple[str, ...] = ()
+    out: str = ""
+
+
+@dataclass(frozen=True)
+class Story:
+    """One incident in words. `waiting`: the run has not yet gone on since."""
+
+    time_s: float
+    kind: str
+    step: int
+    text: str
+    gpus: tuple[str, ...] = ()
+    reason: str = ""
+    waiting: bool = False
+
+
+@dataclass(frozen=True)
+class Commit:
+    """One committed step, as far as a speed needs it."""
+
+    time_s: float
+    tokens: int
+    batch_shares: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class RunState:
+    """`curve[b]` is (sum, count) of the losses of the steps in bin b; `marks` are (step, kind)."""
+
+    job: Job = field(default_factory=Job)
+    step: int = 0
+    loss: float = math.nan
+    grad_norm: float = math.nan
+    time_s: float = 0.0
+    generation: int = 0
+    samples: int = 0
+    tokens: int = 0
+    degrees: tuple[int, ...] = ()
+    batch_shares: tuple[int, ...] = ()
+    down: frozenset[str] = frozenset()
+    warming: frozenset[str] = frozenset()
+    validation: tuple[int, float] | None = None
+    curve: tuple[tuple[float, int], ...] = ()
+    recent: tuple[Commit, ...] = ()
+    stories: tuple[Story, ...] = ()
+    marks: tuple[tuple[int, str], ...] = ()
+    summary: Mapping[str, Any] | None = None
+
+    @property
+    def recovering(self) -> bool:
+        return any(story.kind == "failed" and story.waiting for story in self.stories)
+
+    def gpus_of(self, replica: int) -> tuple[str, ...]:
+        return tuple(gpu for gpu in self.job.gpus if replica_of(gpu) == replica)
+
+    def working(self, replica: int) -> int:
+        """GPUs of this replica that are neither lost nor still warming up."""
+        return sum(gpu not in self.down | self.warming for gpu in self.gpus_of(replica))
+
+    def degree_now(self, replica: int) -> int:
+        """Of the last committed step; while a failure is open, already without the lost GPUs."""
+        known = self.degrees[replica] if replica < len(self.degrees) else self.job.degree
+        alive = self.working(replica)
+        if not self.recovering or known <= alive:
+            return known
+        return alive if alive >= self.job.min_degree else 0
+
+    def losses(self) -> tuple[float | None, ...]:
+        return tuple(total / count if count else None for total, count in self.curve)
+
+
+def replica_of(gpu: str) -> int:
+    return int(gpu.partition("/")[0])
+
+
+def after_start(state: RunState, info: Mapping[str, Any]) -> RunState:
+    replicas, degree = int(info.get("replicas", 0)), int(info.get("degree", 0))
+    gpus = info.get("gpus") or [f"{r}/{i}" for r in range(replicas) for i in range(degree)]
+    steps = int(info.get("steps", 0))
+    job = Job(
+        replicas=replicas,
+        degree=degree,
+        min_degree=int(info.get("min_degree", 1)),
+        steps=steps,
+        parameters=int(info.get("parameters", 0)),
+        gpus=tuple(gpus),
+        out=str(info.get("out", "")),
+    )
+    bins = ((0.0, 0),) * min(CURVE_BINS, max(1, steps))
+    return replace(state, job=job, degrees=(degree,) * replicas, curve=bins)
+
+
+def after_step(state: RunState, record: Mapping[str, Any]) -> RunState:
+    step, time_s = int(record["step"]), float(record.get("time_s", state.time_s))
+    loss = _number(record.get("loss"))
+    tokens = int(record.get("tokens", 0))
+    shares = _whole_numbers(record.get("batch_shares", state.batch_shares))
+    commit = Commit(time_s, tokens, shares)
+    return replace(
+        state,
+        step=step,
+        loss=loss,
+        grad_norm=_number(record.get("grad_norm")),
+        time_s=time_s,
+        generation=int(record.get("generation") or state.generation),
+        samples=state.samples + int(record.get("samples", 0)),
+        tokens=state.tokens + tokens,
+        degrees=_whole_numbers(record.get("degrees", state.degrees)),
+        batch_shares=shares,
+        curve=_with_loss(state, step, loss),
+        recent=(*state.recent, commit)[-RECENT_STEPS:],
+    )
+
+
+def after_end(state: RunState, summary: Mapping[str, Any]) -> RunState:
+    return replace(state, summary=dict(summary))
+
+
+def after_event(state: RunState, record: Mapping[str, Any]) -> RunState:
+    kind = str(record.get("kind", "event"))
+    if kind == "failed":
+        return _failed(state, record)
+    if kind == "returned":
+        return _returned(state, record)
+    if kind == "joined":
+        return _joined(state, record)
+    if kind == "recovery":
+        return _recovered(state, record)
+    if kind == "validation":
+        checked = (_step(state, record), _number(record.get("loss")))
+        return replace(state, validation=checked)
+    if kind in ("started", "finished") and not record.get("reason"):
+        return state
+    return _told(state, _story(state, record, words.other_event(record)))
+
+
+def tokens_per_s(state: RunState) -> tuple[float, ...]:
+    """Per replica over the recent steps, pauses included: what the run really got through."""
+    if len(state.recent) < 2:
+        return ()
+    span_s = state.recent[-1].time_s - state.recent[0].time_s
+    if span_s <= 0:
+        return ()
+    done = [0.0] * state.job.replicas
+    for commit in state.recent[1:]:
+        whole = sum(commit.batch_shares)
+        for replica, share in enumerate(commit.batch_shares[: state.job.replicas]):
+            done[replica] += commit.tokens * share / whole if whole else 0.0
+    return tuple(tokens / span_s for tokens in done)
+
+
+def _failed(state: RunState, record: Mapping[str, Any]) -> RunState:
+    gpus = _gpus(record)
+    step, reason = _step(state, record), str(record.get("reason") or "")
+    why = f" ({reason})" if reason else ""
+    lost = f"{words.gpu_names(gpus)} {words.loss_verb(reason, len(gpus))} at step {step}"
+    story = _story(state, record, f"{lost}{why}; the others regroup ...", waiting=True)
+    return _told(
+        replace(
+            state,
+            down=state.down | set(gpus),
+            warming=state.warming - set(gpus),
+            marks=(*state.marks, (step, "failed"))[-MARKS:],
+        ),
+        story,
+    )
+
+
+def _returned(state: RunState, record: Mapping[str, Any]) -> RunState:
+    gpus = _gpus(record)
+    step = _step(state, record)
+    text = (
+        f"{words.gpu_names(gpus)} came back at step {step} and "
+        f"{'warms' if len(gpus) == 1 else 'warm'} up beside the run"
+    )
+    state = replace(state, down=state.down - set(gpus), warming=state.warming | set(gpus))
+    return _told(state, _story(state, record, text))
+
+
+def _joined(state: RunState, record: Mapping[str, Any]) -> RunState:
+    gpus = _gpus(record)
+    step = _step(state, record)
+    state = replace(
+        state,
+        down=state.down - set(gpus),
+        warming=state.warming - set(gpus),
+        marks=(*state.marks, (step, "joined"))[-MARKS:],
+    )
+    what = f"{words.gpu_names(gpus)} joined at step {step}"
+    text = words.with_timings(f"{what}: {_after(state, 'joined', gpus, record)}", record)
+    # A recovery record may still tell how long this join took, but not an older one.
+    older = tuple(
+        replace(s, waiting=False) if s.kind == "joined" and s.step != step else s
+        for s in state.stories
+    )
+    timed = record.get("regroup_s") is not None
+    state = replace(state, stories=older)
+    return _told(state, _story(state, record, text, waiting=not timed))
+
+
+def _recovered(state: RunState, record: Mapping[str, Any]) -> RunState:
+    """The open failures, or else the open joins, get their ending."""
+    for kind in ("failed", "joined"):
+        mine = [s for s in state.stories if s.kind == kind and s.waiting]
+        if mine:
+            break
+    if not mine:
+        what = f"{words.gpu_names(_gpus(record))}: " if record.get("gpu") else ""
+        what += f"the run regrouped at step {_step(state, record)}"
+        return _told(state, _story(state, record, words.with_timings(what, record)))
+    gpus = tuple(gpu for story in mine for gpu in story.gpus)
+    step = min(story.step for story in mine)
+    verb = words.loss_verb(mine[0].reason, len(gpus)) if kind == "failed" else "joined"
+    what = f"{words.gpu_names(gpus)} {verb} at step {step}: {_after(state, kind, gpus, record)}"
+    merged = replace(
+        mine[-1], gpus=gpus, step=step, text=words.with_timings(what, record), waiting=False
+    )
+    kept = tuple(story for story in state.stories if story not in mine)
+    return replace(state, stories=(*kept, merged)[-STORIES:])
+
+
+def _after(state: RunState, kind: str, gpus: Sequence[str], record: Mapping[str, Any]) -> str:
+    """What the replicas of these GPUs became: told by the event, else counted."""
+    told = record.get("degrees")
+    job = state.job
+    say = words.replica_after_join if kind == "joined" else words.replica_after_loss
+    parts = []
+    for replica in sorted({replica_of(gpu) for gpu in gpus}):
+        alive = state.working(replica)
+        degree = alive if alive >= job.min_degree else 0
+        if isinstance(told, (list, tuple)) and replica < len(told):
+            degree = int(told[replica])
+        parts.append(say(replica, degree, job.degree, job.min_degree))
+    return ", ".join(parts) if parts else "the run goes on"
+
+
+def _story(state: RunState, record: Mapping[str, Any], text: str, waiting: bool = False) -> Story:
+    return Story(
+        time_s=float(record.get("time_s", state.time_s)),
+        kind=str(record.get("kind", "event")),
+        step=_step(state, record),
+        text=text,
+        gpus=_gpus(record),
+        reason=str(record.get("reason") or ""),
+        waiting=waiting,
+    )
+
+
+def _step(state: RunState, record: Mapping[str, Any]) -> int:
+    """Of the event; one that names no step happened after the last commit."""
+    step = record.get("step")
+    return state.step if step is None else int(step)
+
+
+def _told(state: RunState, story: Story) -> RunState:
+    return replace(state, stories=(*state.stories, story)[-STORIES:])
+
+
+def _gpus(record: Mapping[str, Any]) -> tuple[str, ...]:
+    """`gpu` is "R/I", a list of them, or nothing."""
+    value = record.get("gpu")
+    if not value:
+        return ()
+    if isinstance(value, (list, tuple)):
+        return tuple(str(gpu) for gpu in value)
+    return tuple(part.strip() for part in str(value).split(","))
+
+
+def _with_loss(state: RunState, step: int, loss: float) -> tuple[tuple[float, int], ...]:
+    if not state.curve or not math.isfinite(loss):
+        return state.curve
+    count = len(state.curve)
+    chosen = min(count - 1, max(0, (step - 1) * count // max(1, state.job.steps)))
+    total, seen = state.curve[chosen]
+    return (*state.curve[:chosen], (total + loss, seen + 1), *state.curve[chosen + 1 :])
+
+
+def _number(value: Any) -> float:
+    return math.nan if value is None else float(value)
+
+
+def _whole_numbers(values: Sequence[Any]) -> tuple[int, ...]:
+    return tuple(int(value) for value in values)
