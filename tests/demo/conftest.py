@@ -1,0 +1,24 @@
+"""Makes the invented runs of `rehearsal.py` known to the tests of the demo."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+REHEARSAL = Path(__file__).parents[1] / "view" / "rehearsal.py"
+
+
+@pytest.fixture(scope="session")
+def rehearsal() -> ModuleType:
+    """A plain file, not a test module: loaded by its path in every import mode."""
+    spec = importlib.util.spec_from_file_location("rehearsal_of_runs", REHEARSAL)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
