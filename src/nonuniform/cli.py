@@ -1,0 +1,149 @@
+"""The command line: `nonuniform COMMAND`.
+
+In: arguments. Out: what the command prints, and its exit status: 0 done, 2 bad input, 3 the run
+could not go on. Each command calls one function elsewhere and imports it only then, so that the
+commands that plan work where torch is not installed. DESIGN "Outside contract".
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from nonuniform import __version__
+from nonuniform.errors import BadInput, NonuniformError
+
+app = typer.Typer(
+    help="Train with replicas of different degree: when a GPU dies, its replica only gets slower.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # usage errors stay plain lines, for people and for scripts
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run one command; what a person did wrong is one line on stderr, never a traceback."""
+    try:
+        app(list(arguments) if arguments is not None else None, prog_name="nonuniform")
+    except NonuniformError as error:
+        typer.echo(f"nonuniform: {error}", err=True)
+        sys.exit(error.exit_status)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"nonuniform {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def layout(
+    units: Annotated[int, typer.Option(min=1, help="Units of one module, such as KV heads.")],
+    base: Annotated[int, typer.Option(min=1, help="The base degree.")],
+    degree: Annotated[int, typer.Option(min=1, help="The degree after the losses.")],
+    unit_bytes: Annotated[int, typer.Option(min=1, help="Bytes of one unit.")] = 1,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object for scripts.")] = False,
+) -> None:
+    """Show how units are cut at a degree, and what moves."""
+    from nonuniform.reshard.layout_report import layout_report
+
+    report = layout_report(units, base, degree, unit_bytes)
+    if as_json:
+        typer.echo(json.dumps(report))
+    else:
+        width = max(map(len, report))
+        for name, value in report.items():
+            typer.echo(f"{name:{width}}  {_readable(value)}")
+
+
+def _readable(value: int | float | list[int]) -> str:
+    if isinstance(value, list):
+        return " ".join(map(str, value))
+    return f"{value:.4f}" if isinstance(value, float) else f"{value:,}"
+
+
+@app.command()
+def train(
+    job_file: Annotated[Path, typer.Argument(metavar="JOB.toml", help="The job.")],
+    out: Annotated[Path, typer.Option(help="Folder for steps.jsonl, events.jsonl, summary.json.")],
+    steps: Annotated[int | None, typer.Option(help="Instead of [run] steps.")] = None,
+    fail: Annotated[
+        list[str] | None,
+        typer.Option(metavar="gpu=R/I@step=S", help="Kill the process of a GPU; may be repeated."),
+    ] = None,
+    returns: Annotated[
+        list[str] | None,
+        typer.Option("--return", metavar="gpu=R/I@step=S", help="Bring a failed GPU back."),
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run in OUT.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing while it runs.")] = False,
+) -> None:
+    """Train the job, through failures and returns of GPUs."""
+    from nonuniform.config import load_job, parse_schedule
+    from nonuniform.view.live import choose_observer
+    from nonuniform.view.observer import NullObserver, RunObserver
+
+    job = load_job(job_file, {} if steps is None else {"run.steps": steps})
+    schedule = parse_schedule(fail or [], returns or [], job)
+    _require_torch()
+    from nonuniform.train import run
+
+    observer: RunObserver = NullObserver() if quiet else choose_observer()
+    status = run.train(job, out, schedule, overwrite=overwrite, observer=observer)
+    raise typer.Exit(status)
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for both runs and the picture.")] = Path(
+        "runs/demo"
+    ),
+    plain: Annotated[bool, typer.Option("--plain", help="Log lines, no live view.")] = False,
+) -> None:
+    """Lose GPUs while training a small model here, and compare."""
+    _require_torch()
+    from nonuniform.demo import run
+
+    raise typer.Exit(run(out, plain=plain))
+
+
+@app.command()
+def doctor(
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object for scripts.")] = False,
+) -> None:
+    """Check whether this machine can run what is here."""
+    from nonuniform.doctor.examine import examine
+    from nonuniform.doctor.show import print_table, to_json
+    from nonuniform.doctor.verdict import exit_status
+
+    checks = examine(Path.cwd())
+    if as_json:
+        typer.echo(json.dumps(to_json(checks)))
+    else:
+        print_table(checks)
+    raise typer.Exit(exit_status(checks))
+
+
+def _require_torch() -> None:
+    try:
+        import nonuniform.train.run  # noqa: F401
+    except ModuleNotFoundError as error:
+        if (error.name or "").split(".")[0] != "torch":
+            raise
+        raise BadInput("training needs torch: pip install 'nonuniform[train]'") from None

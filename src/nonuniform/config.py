@@ -1,0 +1,348 @@
+"""JOB.toml and the flags of `nonuniform train`, as frozen values.
+
+In: a JOB file, values from the command line that replace some of its keys, and the scripted
+failures. Out: `JobConfig` (every default filled in, so that nobody downstream guesses) and
+`ScheduledEvent`s. The outside contract is in DESIGN "Outside contract".
+
+Knows nothing of torch, of processes, or of how a tensor is cut: whether a degree is legal for the
+model is asked of the layout, so that a job that cannot be cut is refused with its file's name.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+
+from nonuniform.config_errors import describe
+from nonuniform.errors import BadInput
+from nonuniform.layout.model_plan import ModelShape, plan_llama
+
+BYTE_VALUES = 256
+
+Count = Annotated[int, Field(ge=1)]
+Whole = Annotated[int, Field(ge=0, lt=2**63)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+BelowOne = Annotated[float, Field(ge=0, lt=1)]
+UpToOne = Annotated[float, Field(ge=0, le=1)]
+
+_NO_OTHER_KEYS = ConfigDict(extra="forbid")
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """`[model]`: a byte-level Llama. Zero stands for "derive it" and never survives construction,
+    but for a head_dim that cannot be derived (see `_check_model`)."""
+
+    __pydantic_config__ = _NO_OTHER_KEYS
+
+    layers: Count
+    hidden: Count
+    heads: Count
+    kv_heads: Count = 0
+    head_dim: Count = 0
+    ffn: Count = 0
+    vocab: Count = BYTE_VALUES
+    tied: bool = True
+    rope_base: Positive = 10000.0
+    norm_eps: Positive = 1e-5
+
+    def __post_init__(self) -> None:
+        derived = {
+            "kv_heads": self.heads,
+            "head_dim": 0 if self.hidden % self.heads else self.hidden // self.heads,
+            "ffn": -(-round(8 * self.hidden / 3) // 16) * 16,
+        }
+        for name, value in derived.items():
+            if getattr(self, name) == 0:
+                object.__setattr__(self, name, value)
+
+    def shape(self) -> ModelShape:
+        """The integers that decide how the model is cut."""
+        return ModelShape(
+            layers=self.layers,
+            hidden=self.hidden,
+            heads=self.heads,
+            kv_heads=self.kv_heads,
+            head_dim=self.head_dim,
+            ffn=self.ffn,
+            vocab=self.vocab,
+            tied=self.tied,
+        )
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """`[data]`: `text` holds globs, seen from `root`, which `load_job` makes absolute from the
+    folder of the JOB file. Without globs the trainer takes text that every machine has."""
+
+    __pydantic_config__ = _NO_OTHER_KEYS
+
+    text: tuple[str, ...] = ()
+    root: Annotated[str, Field(min_length=1)] = "."
+    holdout: BelowOne = 0.05
+
+
+@dataclass(frozen=True)
+class ParallelConfig:
+    """`[parallel]`: `degree` is the base degree; below `min_degree` a replica is dissolved."""
+
+    __pydantic_config__ = _NO_OTHER_KEYS
+
+    replicas: Count
+    degree: Count
+    min_degree: Count = 1
+    allow_empty: bool = False
+
+
+@dataclass(frozen=True)
+class BatchConfig:
+    """`[batch]`: `sequences` is the global batch of a step, over all replicas."""
+
+    __pydantic_config__ = _NO_OTHER_KEYS
+
+    sequences: Count
+    length: Count
+    accumulation: Count = 1
+
+
+@dataclass(frozen=True)
+class OptimizerConfig:
+    """`[optimizer]`: AdamW. `clip` = 0 is off, `clip_norm` is the p of the norm, `min_lr` a share
+    of `lr`, `warmup` in steps."""
+
+    __pydantic_config__ = _NO_OTHER_KEYS
+
+    lr: Positive = 3e-3
+    weight_decay: NonNegative = 0.1
+    beta1: BelowOne = 0.9
+    beta2: BelowOne = 0.95
+    eps: Positive = 1e-8
+    clip: NonNegative = 1.0
+    clip_norm: float = 2.0
+    schedule: Literal["cosine", "linear", "constant"] = "cosine"
+    warmup: Whole = 10
+    min_lr: UpToOne = 0.1
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """`[run]`: how long, how exact, and how the run defends itself. `val_every` = 0 is never."""
+
+    __pydantic_config__ = _NO_OTHER_KEYS
+
+    steps: Count
+    seed: Whole = 1
+    dtype: Literal["float32", "float64"] = "float32"
+    val_every: Whole = 0
+    val_sequences: Count = 0
+    log_sample_ids: bool = False
+    check_units: bool = False
+    bucket_mb: Positive = 4.0
+    address: Annotated[str, Field(min_length=1)] = "127.0.0.1"
+    port: Annotated[int, Field(ge=0, le=65535)] = 0
+    hang_timeout_s: Positive = 120.0
+    nonfinite: Literal["skip", "stop"] = "skip"
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+
+
+@dataclass(frozen=True)
+class JobConfig:
+    """One training job. Construct it by `load_job`, or in tests from its sections."""
+
+    __pydantic_config__ = _NO_OTHER_KEYS
+
+    model: ModelConfig
+    parallel: ParallelConfig
+    batch: BatchConfig
+    run: RunConfig
+    data: DataConfig = field(default_factory=DataConfig)
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+
+    def __post_init__(self) -> None:
+        if self.run.val_sequences == 0:
+            run = replace(self.run, val_sequences=self.batch.sequences)
+            object.__setattr__(self, "run", run)
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @staticmethod
+    def from_json(text: str) -> JobConfig:
+        return _JOB.validate_json(text, strict=True)
+
+
+_JOB = TypeAdapter(JobConfig)
+
+
+def load_job(path: Path, overrides: Mapping[str, object] | None = None) -> JobConfig:
+    """Read and check a JOB file. `overrides` replaces keys: {"run.steps": 20}."""
+    values = _read_toml(path)
+    overrides = overrides or {}
+    for key, value in overrides.items():
+        _replace_key(values, key, value)
+    try:
+        # Through JSON, since only there does pydantic's strict mode build dataclasses from tables;
+        # strict refuses 4.0 and "4" where an integer is meant.
+        job = _JOB.validate_json(json.dumps(values, default=str), strict=True)
+    except ValidationError as error:
+        raise BadInput(describe(str(path), error, JobConfig, overrides)) from None
+    problems = [*_check_model(job), *_check_parallel(job), *_check_optimizer(job)]
+    if problems:
+        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+        raise BadInput(f"{path}: {problems[0]}{more}")
+    _check_degrees(job, path)
+    root = str((path.parent / job.data.root).resolve())
+    return replace(job, data=replace(job.data, root=root))
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise BadInput(f"{path}: no such file") from None
+    except OSError as error:
+        raise BadInput(f"{path}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{path}: is not UTF-8 text (byte {error.start})") from None
+    except tomllib.TOMLDecodeError as error:
+        raise BadInput(f"{path}: is not valid TOML: {error}") from None
+
+
+def _replace_key(values: dict[str, Any], dotted: str, value: object) -> None:
+    section, _, key = dotted.partition(".")
+    table = values.setdefault(section, {})
+    if isinstance(table, dict):  # otherwise the validation says what is wrong with it
+        table[key] = value
+
+
+def _check_model(job: JobConfig) -> list[str]:
+    model = job.model
+    problems = []
+    if model.head_dim == 0:
+        problems.append(
+            f"[model] heads: must divide hidden where head_dim is not given, "
+            f"got heads = {model.heads}, hidden = {model.hidden}"
+        )
+    elif model.head_dim % 2:
+        problems.append(
+            f"[model] head_dim: must be even (rotary embedding turns pairs), got {model.head_dim} "
+            f"with hidden = {model.hidden}, heads = {model.heads}"
+        )
+    if model.kv_heads > model.heads:
+        problems.append(
+            f"[model] kv_heads: must be at most heads = {model.heads}, got {model.kv_heads}"
+        )
+    if model.vocab < BYTE_VALUES:
+        problems.append(
+            f"[model] vocab: must be at least {BYTE_VALUES} (tokens are bytes), got {model.vocab}"
+        )
+    return problems
+
+
+def _check_parallel(job: JobConfig) -> list[str]:
+    parallel, batch = job.parallel, job.batch
+    problems = []
+    if parallel.min_degree > parallel.degree:
+        problems.append(
+            f"[parallel] min_degree: must be at most degree = {parallel.degree}, "
+            f"got {parallel.min_degree}"
+        )
+    if batch.sequences < parallel.replicas:
+        problems.append(
+            f"[batch] sequences: must be at least one per replica, "
+            f"got sequences = {batch.sequences} for replicas = {parallel.replicas}"
+        )
+    elif batch.accumulation * parallel.replicas > batch.sequences:
+        problems.append(
+            f"[batch] accumulation: must leave each micro-batch of each replica a sequence, got "
+            f"accumulation = {batch.accumulation} x replicas = {parallel.replicas} "
+            f"> sequences = {batch.sequences}"
+        )
+    return problems
+
+
+def _check_optimizer(job: JobConfig) -> list[str]:
+    if job.optimizer.clip_norm in (1.0, 2.0, float("inf")):
+        return []
+    return [f"[optimizer] clip_norm: must be 1, 2 or inf, got {job.optimizer.clip_norm:g}"]
+
+
+def _check_degrees(job: JobConfig, path: Path) -> None:
+    parallel = job.parallel
+    try:
+        plan_llama(job.model.shape(), parallel.degree, parallel.min_degree, parallel.allow_empty)
+    except BadInput as error:
+        raise BadInput(f"{path}: {error}") from None
+
+
+@dataclass(frozen=True)
+class ScheduledEvent:
+    """A scripted failure or return of one GPU; `gpu` is "R/I". The words are those of the health
+    events that it becomes."""
+
+    kind: Literal["failed", "returned"]
+    gpu: str
+    step: int
+
+
+_EVENT = re.compile(r"gpu=([0-9]+)/([0-9]+)@step=([0-9]+)")
+
+
+def parse_schedule(
+    fails: Sequence[str], returns: Sequence[str], job: JobConfig
+) -> tuple[ScheduledEvent, ...]:
+    """The events of `--fail` and `--return`, by step; a GPU fails and returns in turn."""
+    events = [_parse_event("failed", "--fail", text, job) for text in fails]
+    events += [_parse_event("returned", "--return", text, job) for text in returns]
+    events.sort(key=lambda event: (event.step, event.kind, _gpu_key(event.gpu)))
+    last: dict[str, ScheduledEvent] = {}
+    for event in events:
+        _check_turn(event, last.get(event.gpu))
+        last[event.gpu] = event
+    return tuple(events)
+
+
+def _parse_event(
+    kind: Literal["failed", "returned"], flag: str, text: str, job: JobConfig
+) -> ScheduledEvent:
+    match = _EVENT.fullmatch(text)
+    if match is None:
+        raise BadInput(f"{flag} {text}: must be gpu=R/I@step=S, such as gpu=0/3@step=20")
+    replica, index, step = map(int, match.groups())
+    parallel = job.parallel
+    if replica >= parallel.replicas or index >= parallel.degree:
+        raise BadInput(
+            f"{flag} {text}: there is no GPU {replica}/{index}, "
+            f"the job has 0/0 to {parallel.replicas - 1}/{parallel.degree - 1}"
+        )
+    if not 1 <= step <= job.run.steps:
+        raise BadInput(f"{flag} {text}: step must be in 1 to {job.run.steps}, got {step}")
+    return ScheduledEvent(kind, f"{replica}/{index}", step)
+
+
+def _gpu_key(gpu: str) -> tuple[int, ...]:
+    return tuple(map(int, gpu.split("/")))
+
+
+def _check_turn(event: ScheduledEvent, before: ScheduledEvent | None) -> None:
+    where = f"gpu={event.gpu}@step={event.step}"
+    if event.kind == "failed":
+        if before is not None and before.kind == "failed":
+            raise BadInput(
+                f"--fail {where}: GPU {event.gpu} has already failed at step {before.step}"
+            )
+    elif before is None or before.kind == "returned":
+        since = f" since it returned at step {before.step}" if before else ""
+        raise BadInput(
+            f"--return {where}: GPU {event.gpu} has not failed before step {event.step}{since}"
+        )
+    elif before.step == event.step:
+        raise BadInput(f"--return {where}: must come later than its failure at step {before.step}")

@@ -1,0 +1,113 @@
+"""The command line as a script sees it: exit status, one line for bad input, no traceback."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from nonuniform import __version__
+from nonuniform.cli import main
+
+# A process in which torch cannot be imported, as on a machine that only plans.
+WITHOUT_TORCH = """
+import sys
+sys.modules["torch"] = None
+from nonuniform.cli import main
+main(sys.argv[1:])
+"""
+
+JOB = """
+model = { layers = 1, hidden = 32, heads = 4 }
+parallel = { replicas = 1, degree = 2 }
+batch = { sequences = 2, length = 16 }
+run = { steps = 3 }
+"""
+
+
+def call(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+    out, err = capsys.readouterr()
+    code = caught.value.code
+    assert isinstance(code, int)
+    return code, out, err
+
+
+def call_without_torch(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", WITHOUT_TORCH, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(capsys, "--version") == (0, f"nonuniform {__version__}\n", "")
+
+
+def test_layout_json_has_the_keys_that_scripts_rely_on(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["layout", "--units", "8", "--base", "8", "--degree", "7", "--json"]
+    status, out, _ = call(capsys, *arguments)
+    report = json.loads(out)
+    assert status == 0
+    assert report["sizes"] == [2, 1, 1, 1, 1, 1, 1]
+    wanted = "units base degree sizes gained moved lower_bound bytes_moved load_max load_mean"
+    assert {*wanted.split(), "slowdown"} <= set(report)
+
+
+def test_layout_for_people(capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, _ = call(capsys, "layout", "--units", "8", "--base", "8", "--degree", "7")
+    assert status == 0
+    assert "2 1 1 1 1 1 1" in out
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["layout", "--units", "8"],
+        ["layout", "--units", "0", "--base", "8", "--degree", "7"],
+        ["layout", "--units", "8", "--base", "7", "--degree", "8"],
+        ["train"],
+        ["no-such-command"],
+        ["--no-such-option"],
+    ],
+)
+def test_wrong_use_is_status_2(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
+    status, out, err = call(capsys, *arguments)
+    assert (status, out) == (2, "")
+    assert err
+    assert "Traceback" not in err
+
+
+def test_bad_input_is_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    job = tmp_path / "JOB.toml"
+    job.write_text(JOB.replace("heads = 4", "heads = 5"))
+    status, out, err = call(capsys, "train", str(job), "--out", str(tmp_path / "out"))
+    assert (status, out) == (2, "")
+    assert err.startswith(f"nonuniform: {job}: [model] heads: ")
+    assert err.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_bad_flag_is_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    job = tmp_path / "JOB.toml"
+    job.write_text(JOB)
+    out_folder = ["--out", str(tmp_path / "out"), "--steps", "2"]
+    status, _, err = call(capsys, "train", str(job), *out_folder, "--fail", "gpu=0/1@step=3")
+    assert status == 2
+    assert err == "nonuniform: --fail gpu=0/1@step=3: step must be in 1 to 2, got 3\n"
+
+
+def test_without_torch_the_planning_commands_work() -> None:
+    run = call_without_torch("layout", "--units", "16", "--base", "4", "--degree", "3", "--json")
+    assert run.returncode == 0, run.stderr
+    assert sum(json.loads(run.stdout)["sizes"]) == 16
+
+
+def test_without_torch_train_says_how_to_get_it(tmp_path: Path) -> None:
+    job = tmp_path / "JOB.toml"
+    job.write_text(JOB)
+    run = call_without_torch("train", str(job), "--out", str(tmp_path / "out"))
+    assert run.returncode == 2
+    assert run.stderr == "nonuniform: training needs torch: pip install 'nonuniform[train]'\n"
