@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 LAYERS, HIDDEN, HEADS, KV_HEADS, FFN, VOCAB = 4, 192, 12, 4, 512, 256
 REPLICAS, DEGREE, MIN_DEGREE = 2, 4, 2
-SEQUENCES, LENGTH, STEPS = 12, 128, 60
+SEQUENCES, LENGTH, STEPS = 12, 64, 60
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ RETURNS = (Incident("1/2", 28), Incident("1/0", 35))
 
 def job_toml() -> str:
     return f"""\
-# A byte-level language model on the text that comes with the package.
+# A byte-level language model on the source text of Python's standard library.
 [model]
 layers = {LAYERS}
 hidden = {HIDDEN}

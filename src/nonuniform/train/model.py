@@ -42,8 +42,7 @@ class RMSNorm(nn.Module):
         self.eps = eps
 
     def forward(self, x_BSH: Tensor) -> Tensor:
-        scale = torch.rsqrt(x_BSH.pow(2).mean(-1, keepdim=True) + self.eps)
-        return x_BSH * scale * self.weight
+        return F.rms_norm(x_BSH, (x_BSH.shape[-1],), self.weight, self.eps)
 
 
 class Rotary(nn.Module):

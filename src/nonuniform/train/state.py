@@ -68,19 +68,23 @@ Received = Mapping[tuple[str, int], tuple[Tensor, ...]]
 
 
 def recut(
-    held: ShardState | None, plan: ModelPlan, where: tuple[int, int], step: int, received: Received
+    held: ShardState | Tensor,
+    plan: ModelPlan,
+    where: tuple[int, int],
+    step: int,
+    received: Received,
 ) -> ShardState:
-    """The shard of `where` made of what is held and what was received; `held` stays as it is."""
+    """The shard of `where` made of what is held and what was received; `held` stays as it is.
+
+    A rank that holds nothing gives an empty tensor of the right dtype and device instead.
+    """
     degree, label = where
-    if held is not None and (held.degree, held.label) == where and not received:
+    if isinstance(held, ShardState) and (held.degree, held.label) == where:
         return held
     matrices: Matrices = {}
     for tensor in plan.tensors:
         rows = plan.local_rows(tensor, degree, label)
-        sources: list[tuple[NDArray[np.int64], tuple[Tensor, ...]]] = []
-        if held is not None:
-            old = plan.local_rows(tensor, held.degree, held.label)
-            sources.append((old, held.matrices[tensor.name]))
+        sources = [_offer(held, plan, tensor)]
         for unit in plan.family(tensor.family).at(degree).held[label]:
             if (tensor.name, unit) in received:
                 span = np.arange(*tensor.unit_span(unit), dtype=np.int64)
@@ -89,10 +93,23 @@ def recut(
     return ShardState(plan, degree, label, step, matrices)
 
 
+Source = tuple[NDArray[np.int64], tuple[Tensor, ...]]
+"""Logical rows, and the same rows in every slot."""
+
+
+def _offer(held: ShardState | Tensor, plan: ModelPlan, tensor: TensorCut) -> Source:
+    """What a rank holds of a tensor already."""
+    if isinstance(held, ShardState):
+        rows = plan.local_rows(tensor, held.degree, held.label)
+        return rows, held.matrices[tensor.name]
+    nothing = held.new_empty(0, tensor.row_elements)
+    return np.empty(0, dtype=np.int64), (nothing,) * len(SLOTS)
+
+
 def _gather(
     tensor: TensorCut,
     rows: NDArray[np.int64],
-    sources: list[tuple[NDArray[np.int64], tuple[Tensor, ...]]],
+    sources: list[Source],
 ) -> tuple[Tensor, ...]:
     """Rows in the wanted order out of several sources, one matrix per slot."""
     offered = np.concatenate([offer for offer, _ in sources])
@@ -100,8 +117,9 @@ def _gather(
     position[offered] = np.arange(len(offered))
     index = position[rows]
     assert (index >= 0).all(), f"{tensor.name}: {int((index < 0).sum())} rows came from nowhere"
-    picked = torch.from_numpy(index)
     slots = zip(*(matrices for _, matrices in sources), strict=True)
-    return tuple(
-        torch.cat(list(pieces)).index_select(0, picked.to(pieces[0].device)) for pieces in slots
-    )
+    joined = [torch.cat(list(pieces)) for pieces in slots]
+    if np.array_equal(index, np.arange(len(offered))):
+        return tuple(joined)  # the prefix stays, what came is appended: the common case
+    picked = torch.from_numpy(index).to(joined[0].device)
+    return tuple(matrix.index_select(0, picked) for matrix in joined)

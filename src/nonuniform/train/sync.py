@@ -15,12 +15,13 @@ from __future__ import annotations
 import math
 import queue
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from nonuniform.reshard.sync_plan import BucketPlan, Slice, Span
 from nonuniform.train.groups import Group
@@ -182,14 +183,14 @@ class GradientSync:
         self._launched = len(buckets)
         self._tokens = torch.zeros(1, dtype=torch.float64, device=buckets[0].buffer.device)
         self._overlapping = False
-        self._attach()
+        self._hooks = list(self._attach())
 
-    def _attach(self) -> None:
+    def _attach(self) -> Iterator[RemovableHandle]:
         for bucket in self.buckets:
             for name, span in bucket.plan.grads:
                 parameter = self._parameters[name]
                 parameter.grad = _part(bucket.buffer, span).view(parameter.shape)
-                parameter.register_post_accumulate_grad_hook(self._hook(name))
+                yield parameter.register_post_accumulate_grad_hook(self._hook(name))
 
     def _hook(self, name: str) -> Callable[[Tensor], None]:
         return lambda parameter: self._ready(name)
@@ -255,10 +256,12 @@ class GradientSync:
         """Multiply all gradients, once they are final."""
         torch._foreach_mul_([bucket.buffer for bucket in self.buckets], factor)
 
-    def close(self) -> list[Any]:
-        """Stop the lane; the references that a reaper should drop."""
+    def close(self) -> None:
+        """Stop the lane and let go of the parameters. A hook lives on the C++ side, where the
+        garbage collector sees no cycle: left there it would keep buffers and sockets forever."""
+        for hook in self._hooks:
+            hook.remove()
         self._lane.close()
-        return [self._replica, self._across]
 
 
 def combine_norms(parts: Iterable[float], p: float) -> float:

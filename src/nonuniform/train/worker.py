@@ -139,7 +139,7 @@ class Worker:
         try:
             return cycle.run(alarm)
         finally:
-            session.lane.close()
+            session.sync.close()
 
     def _settle(self, record: Record, member: Member, alarm: Alarm, kept: list[Any]) -> Session:
         """Hold the shard of the new generation, and the groups to work in."""
@@ -179,14 +179,14 @@ class Worker:
         held = self.state if self.orders.gpu in record.holdings else None
         moves = transfer_of(self.plan, record)
         gpus = participants(moves)
+        like = torch.empty(0, dtype=DTYPES[self.job.run.dtype], device=self.device)
         received: Received = {}
         count = 0
         if self.orders.gpu in gpus:
             group = open_one("transfer", gpus.index(self.orders.gpu), len(gpus))
             route = TransferRoute(self.plan, moves, gpus, self.orders.gpu)
-            like = torch.empty(0, dtype=DTYPES[self.job.run.dtype], device=self.device)
             received, count = transfer(route, held, group, like)
-        self.state = recut(held, self.plan, where, record.step, received)
+        self.state = recut(held or like, self.plan, where, record.step, received)
         return count
 
     def _held(self) -> ShardState:
