@@ -148,12 +148,13 @@ class Launcher:
         if not dead or self._done():
             return
         noticed_s = time.monotonic()
-        members = {member.gpu for member in self.record.placement.members()}
-        hurt = tuple(sorted(process.gpu for process in dead if process.gpu in members))
+        members = self._living_members()
+        hurt = [process for process in dead if process.gpu in members]
         for process in dead:
             self._bury_one(process)
         if hurt:
-            self._regroup(f"{', '.join(hurt)} failed", noticed_s, hurt)
+            names = ", ".join(process.gpu for process in hurt)
+            self._regroup(f"{names} failed", noticed_s, hurt)
 
     def _bury_one(self, process: ForkedProcess) -> None:
         self.roster.remove(process)
@@ -191,7 +192,7 @@ class Launcher:
                 return
             self._write_down(work)
             if outcome == COMMIT_AND_REGROUP and not self._done():
-                self._regroup("a GPU joins", time.monotonic(), ())
+                self._regroup("a GPU joins", time.monotonic(), [])
 
     def _write_down(self, work: Work) -> None:
         record = self.record
@@ -242,21 +243,17 @@ class Launcher:
             self.setup.plan, options, self.cluster, reports, self.position, generation
         )
 
-    def _regroup(self, reason: str, noticed_s: float, hurt: tuple[str, ...]) -> None:
+    def _regroup(self, reason: str, noticed_s: float, hurt: list[ForkedProcess]) -> None:
         """End the generation: settle what is under way, hear the survivors, publish the next."""
         self._settle_outcome()
         if self._done():
             return
         self.board.end_generation(self.record.generation, reason)
-        recovery = Recovery(
-            noticed_s=noticed_s,
-            killed_s=self.roster.killed_s(hurt),
-            gpus=hurt,
-            step=self._next_work().step,
-            reason=reason,
-        )
-        self.recovery = recovery.after(self.recovery)
-        reports = self._hear_survivors()
+        if self.recovery is None:  # else one more change before the last has come to a commit
+            self.recovery = Recovery(noticed_s, self._next_work().step)
+        for process in hurt:
+            self.recovery.add_loss(process.gpu, self.roster.take_killed_s(process.gpu))
+        reports = self._hear_survivors(self.recovery)
         self.recovery.joined += self._admit_ready()
         record, why = self._next_record(self.record.generation + 1, reports)
         self._publish(record, why)
@@ -281,7 +278,7 @@ class Launcher:
                 return
             self._write_down(work)
 
-    def _hear_survivors(self) -> list[Report]:
+    def _hear_survivors(self, recovery: Recovery) -> list[Report]:
         """What each living member holds, once it has given up; more may die meanwhile."""
         generation = self.record.generation
         reports: dict[str, Report] = {}
@@ -292,6 +289,7 @@ class Launcher:
                     reports[gpu] = report
             for process in self.roster.wait_dead(REPORT_TICK_S):
                 self._bury_one(process)
+                recovery.add_loss(process.gpu, self.roster.take_killed_s(process.gpu))
             self._check_signal()
             if time.monotonic() > limit_s:
                 raise RunFailed(

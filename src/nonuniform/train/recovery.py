@@ -17,29 +17,20 @@ from nonuniform.train.membership import Board, Record
 
 @dataclass
 class Recovery:
-    """Moments in seconds of the monotonic clock."""
+    """One change of membership, or several that came before the next commit. Moments in seconds
+    of the monotonic clock; `killed_s` is the earliest scripted kill among them."""
 
     noticed_s: float
-    killed_s: float | None
-    gpus: tuple[str, ...]
     step: int
-    reason: str
+    killed_s: float | None = None
     published_s: float = 0.0
+    lost: tuple[str, ...] = ()
     joined: tuple[str, ...] = ()
 
-    def after(self, earlier: Recovery | None) -> Recovery:
-        """A change that came before the last one had come to a commit: one recovery of both."""
-        if earlier is None:
-            return self
-        moments = [s for s in (earlier.killed_s, self.killed_s) if s is not None]
-        return Recovery(
-            noticed_s=earlier.noticed_s,
-            killed_s=min(moments, default=None),
-            gpus=tuple(dict.fromkeys(earlier.gpus + self.gpus)),
-            step=self.step,
-            reason=f"{earlier.reason}, then {self.reason}",
-            joined=earlier.joined,
-        )
+    def add_loss(self, gpu: str, killed_s: float | None) -> None:
+        self.lost += (gpu,)
+        moments = [s for s in (self.killed_s, killed_s) if s is not None]
+        self.killed_s = min(moments, default=None)
 
     def finish(self, board: Board, record: Record, chronicle: Chronicle) -> None:
         """At the first commit of the new generation: everybody has settled by then."""
@@ -50,21 +41,21 @@ class Recovery:
         transfer_s = max((one.transfer_s for one in settled), default=0.0)
         ready_s = self.published_s + groups_s + transfer_s
         extra = {
-            "detect_s": None if self.killed_s is None else self.noticed_s - self.killed_s,
+            "detect_s": None if self.killed_s is None else max(0.0, self.noticed_s - self.killed_s),
             "regroup_s": self.published_s - self.noticed_s + groups_s,
             "transfer_s": transfer_s,
             "redo_s": max(0.0, committed_s - ready_s),
             "transfer_bytes": sum(one.received_bytes for one in settled),
-            "total_s": committed_s - (self.killed_s or self.noticed_s),
+            "total_s": committed_s - min(self.noticed_s, self.killed_s or self.noticed_s),
         }
         degrees = ", ".join(
             f"replica {entry.replica} at degree {entry.degree}"
             for entry in record.placement.replicas
         )
         where = {"step": self.step, "generation": record.generation}
-        if self.gpus:
-            text = f"{self.reason}: going on with {degrees}"
-            chronicle.event("recovery", text, gpu=self.gpus[0], extra=extra, **where)
+        if self.lost:
+            text = f"{', '.join(self.lost)} failed: going on with {degrees}"
+            chronicle.event("recovery", text, gpu=self.lost[0], extra=extra, **where)
         for gpu in self.joined:
             text = f"GPU {gpu} joined: going on with {degrees}"
             chronicle.event("joined", text, gpu=gpu, extra=extra, **where)

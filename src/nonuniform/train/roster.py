@@ -67,10 +67,9 @@ class Roster:
         self._killed_s[gpu] = time.monotonic()
         self.living[gpu].kill()
 
-    def killed_s(self, gpus: tuple[str, ...]) -> float | None:
-        """When the first of these was killed on order; None if none was."""
-        moments = [s for gpu in gpus if (s := self._killed_s.pop(gpu, None)) is not None]
-        return min(moments, default=None)
+    def take_killed_s(self, gpu: str) -> float | None:
+        """When this GPU was last killed on order, told once; None if it was not."""
+        return self._killed_s.pop(gpu, None)
 
     def wait_dead(self, timeout_s: float) -> list[ForkedProcess]:
         """Sleep until a process has ended or the time is over; those that have ended."""
