@@ -88,7 +88,7 @@ class RunFolder:
             if held and not overwrite:
                 raise BadInput(
                     f"--out {path}: holds another run ({', '.join(held)}); "
-                    "choose another folder or allow overwriting"
+                    "choose another folder, or replace it with --overwrite"
                 )
             for name in (STEPS, EVENTS, SUMMARY, _PART):
                 (path / name).unlink(missing_ok=True)

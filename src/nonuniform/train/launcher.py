@@ -8,7 +8,6 @@ DESIGN "The step is a transaction", "Generations". Knows nothing of tensors.
 
 from __future__ import annotations
 
-import signal
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -23,6 +22,7 @@ from nonuniform.train.audit import Auditor
 from nonuniform.train.chronicle import Chronicle
 from nonuniform.train.commit import Outcome, Work, WorkOptions, decide, work_after
 from nonuniform.train.data import step_positions
+from nonuniform.train.interrupt import Interrupt
 from nonuniform.train.membership import (
     ABORT,
     COMMIT,
@@ -37,6 +37,8 @@ from nonuniform.train.regroup import Position, next_record
 from nonuniform.train.roster import JobSetup, Roster, how_it_ended
 from nonuniform.train.spawn import ForkedProcess, Spawner
 
+# torch.optim imports torch._dynamo at its first use: 1.7 s in every process, once here instead
+PRELOAD = ["torch._dynamo", "nonuniform.train.worker"]
 TICK_S = 0.003
 REPORT_TICK_S = 0.001
 END_PATIENCE_S = 10.0
@@ -52,14 +54,15 @@ class Launcher:
         board: Board,
         chronicle: Chronicle,
         schedule: Sequence[ScheduledEvent],
-        spawner: Spawner,
+        interrupt: Interrupt,
     ) -> None:
         self.setup = setup
+        self.interrupt = interrupt
         self.job = setup.job
         self.board = board
         self.chronicle = chronicle
         self.schedule = list(schedule)
-        self.roster = Roster(setup, spawner)
+        self.roster = Roster(setup, Spawner(PRELOAD))
         self.auditor = Auditor(board)
         parallel = self.job.parallel
         self.cluster = ClusterState(parallel.replicas, parallel.degree)
@@ -70,17 +73,15 @@ class Launcher:
         self._settled = False
         self._progress_s = time.monotonic()
         self._exceptions: Counter[int] = Counter()
-        self._signal: int | None = None
 
     # --- the loop
 
     def run(self) -> None:
         """Returns when all work is committed. Raises RunFailed when it cannot go on."""
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, self._on_signal)
         try:
             for member in self.record.placement.members():
                 self._start(member.gpu)
+                self._check_signal()
             self._publish(self.record, self._reason)
             while not self._done():
                 dead = self.roster.wait_dead(TICK_S)
@@ -106,9 +107,6 @@ class Launcher:
     def _living_members(self) -> set[str]:
         return {m.gpu for m in self.record.placement.members()} & set(self.roster.living)
 
-    def _on_signal(self, number: int, frame: object) -> None:
-        self._signal = number
-
     def _done(self) -> bool:
         return self._next_work().kind == "done"
 
@@ -116,9 +114,7 @@ class Launcher:
         return work_after(self.position.step, self.position.validated, self.options)
 
     def _check_signal(self) -> None:
-        if self._signal is not None:
-            name = signal.Signals(self._signal).name
-            raise RunFailed(f"interrupted by {name} after step {self.position.step}")
+        self.interrupt.check(lambda: f"after step {self.position.step}")
 
     def _check(self) -> None:
         self._check_signal()

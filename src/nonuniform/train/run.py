@@ -6,7 +6,6 @@ contract in the folder, the summary also when the run fails.
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,16 +13,14 @@ from nonuniform.config import JobConfig, ScheduledEvent
 from nonuniform.errors import NonuniformError, RunFailed
 from nonuniform.train.chronicle import Chronicle
 from nonuniform.train.data import Corpus, WindowOptions, Windows
+from nonuniform.train.interrupt import Interrupt
 from nonuniform.train.journal import RunFolder
 from nonuniform.train.launcher import Launcher
 from nonuniform.train.membership import Board, host_store
 from nonuniform.train.roster import JobSetup
 from nonuniform.train.session import job_plan
-from nonuniform.train.spawn import Spawner
 from nonuniform.view.observer import NullObserver, RunObserver
 
-# torch.optim imports torch._dynamo at its first use: 1.7 s in every process, once here instead
-PRELOAD = ["torch._dynamo", "nonuniform.train.worker"]
 LOGS = "workers"  # what each worker prints, by GPU
 
 
@@ -48,19 +45,25 @@ def train(
     if job.run.val_every:
         windows.validation_ids(job.run.val_sequences)
     store, port = host_store(job.run.address, job.run.port)
-    folder = RunFolder.create(out, overwrite)
-    chronicle = Chronicle(folder, observer or NullObserver())
-    logs = out.resolve() / LOGS
-    logs.mkdir(exist_ok=True)
-    setup = JobSetup(job, plan, corpus, windows, port, logs)
-    launcher = Launcher(setup, Board(store), chronicle, schedule, Spawner(PRELOAD))
-    chronicle.start(_info(setup, out))
-    handlers = {n: signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)}
+    with Interrupt() as interrupt:
+        folder = RunFolder.create(out, overwrite)
+        logs = out.resolve() / LOGS
+        logs.mkdir(exist_ok=True)
+        setup = JobSetup(job, plan, corpus, windows, port, logs)
+        chronicle = Chronicle(folder, observer or NullObserver())
+        chronicle.start(_info(setup, out))
+        launcher = Launcher(setup, Board(store), chronicle, schedule, interrupt)
+        _run(launcher, chronicle)
+    return 0
+
+
+def _run(launcher: Launcher, chronicle: Chronicle) -> None:
+    """However the launcher ends, the summary says it."""
     status, reason = "failed", "unexpected error"
     try:
         launcher.run()
-        status, reason = "done", f"all {job.run.steps} steps committed"
-        chronicle.event("finished", reason, step=job.run.steps)
+        status, reason = "done", f"all {launcher.position.step} steps committed"
+        chronicle.event("finished", reason, step=launcher.position.step)
     except NonuniformError as error:
         reason = str(error)
         chronicle.event("ended", reason, step=launcher.position.step)
@@ -69,10 +72,7 @@ def train(
         reason = f"{type(error).__name__}: {error}"
         raise RunFailed(reason) from error
     finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
         chronicle.close(status, reason, launcher.record.generation)
-    return 0
 
 
 def _info(setup: JobSetup, out: Path) -> dict[str, object]:

@@ -11,6 +11,7 @@ import contextlib
 import ctypes
 import multiprocessing
 import multiprocessing.connection
+import multiprocessing.forkserver
 import os
 import signal
 from collections.abc import Callable, Collection
@@ -55,6 +56,10 @@ class Spawner:
     def __init__(self, preload: list[str]) -> None:
         self._context = multiprocessing.get_context("forkserver")
         self._context.set_forkserver_preload(preload)
+        # The server answers Ctrl-C only after its imports; it must not die of one before.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        multiprocessing.forkserver.ensure_running()
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
     def start(
         self, gpu: str, life: int, log: Path, target: Callable[..., None], args: Any

@@ -218,7 +218,7 @@ class Cycle:
         """Work until all is done (True) or a commit asks to regroup (False)."""
         while True:
             alarm.check()
-            work = work_after(self.session.state.step, self.validated, self.options)
+            work = self._next_work()
             if work.kind == "done":
                 return True
             result = self._do(work)
@@ -226,8 +226,14 @@ class Cycle:
             if not is_commit(outcome):
                 raise GenerationDead(outcome)
             self._commit(work, result)
-            if outcome == COMMIT_AND_REGROUP:
+            if outcome == COMMIT_AND_REGROUP and not self._done():
                 return False
+
+    def _next_work(self) -> Work:
+        return work_after(self.session.state.step, self.validated, self.options)
+
+    def _done(self) -> bool:
+        return self._next_work().kind == "done"
 
     def _do(self, work: Work) -> StepResult:
         if work.kind == "validate":
