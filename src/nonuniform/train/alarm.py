@@ -77,11 +77,13 @@ class Alarm:
         try:
             work.wait()
         except RuntimeError as error:
-            self.sleep_until(lambda event: None)
-            raise GenerationDead(str(error).splitlines()[0]) from error
+            raise self._gone(error) from error
 
     def run_aside(self, function: Callable[[], T]) -> T:
-        """Run a call that cannot be interrupted in a thread of its own, abandoned on alarm."""
+        """Run a call that cannot be interrupted in a thread of its own, abandoned on alarm.
+
+        What torch raises when a connection breaks is treated as in `wait_for`: a peer is gone.
+        """
         answer: list[T] = []
         failure: list[BaseException] = []
 
@@ -95,9 +97,16 @@ class Alarm:
         self.sleep_until(
             lambda event: threading.Thread(target=body, args=(event,), daemon=True).start()
         )
-        if failure:
-            raise failure[0]
-        return answer[0]
+        if not failure:
+            return answer[0]
+        if isinstance(failure[0], RuntimeError):
+            raise self._gone(failure[0]) from failure[0]
+        raise failure[0]
+
+    def _gone(self, error: RuntimeError) -> GenerationDead:
+        """A connection broke: sleep until the alarm says why, or patience is over."""
+        self.sleep_until(lambda event: None)
+        return GenerationDead(str(error).splitlines()[0])
 
 
 def _setter(event: threading.Event) -> Callable[[Any], None]:

@@ -139,6 +139,7 @@ class ThreadLane:
                 job()
             except BaseException as error:
                 self._failure = error
+        self._failure = None  # its traceback leads back here: a cycle that holds all buffers
 
 
 def _is_marker(job: Callable[[], None]) -> bool:
