@@ -10,6 +10,7 @@ Knows nothing of groups, stores or who decides that a generation is dead.
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -66,15 +67,16 @@ class Alarm:
             with self._lock:
                 self._waiters.discard(event)
 
-    def wait_for(self, work: Any) -> None:
-        """Wait for a torch.distributed Work; an error of the work means that a peer is gone.
+    def finish(self, start: Callable[[], Any]) -> None:
+        """Start a torch.distributed Work and wait for it; an error of it means: a peer is gone.
 
         The rank that sees a broken connection does not decide anything: it sleeps until the
         alarm, which carries the launcher's reason, and gives up like everybody else.
         """
-        if not work.is_completed():
-            self.sleep_until(lambda event: work.get_future().add_done_callback(_setter(event)))
         try:
+            work = start()
+            if not work.is_completed():
+                self.sleep_until(lambda event: work.get_future().add_done_callback(_setter(event)))
             work.wait()
         except RuntimeError as error:
             raise self._gone(error) from error
@@ -82,7 +84,7 @@ class Alarm:
     def run_aside(self, function: Callable[[], T]) -> T:
         """Run a call that cannot be interrupted in a thread of its own, abandoned on alarm.
 
-        What torch raises when a connection breaks is treated as in `wait_for`: a peer is gone.
+        What torch raises when a connection breaks is treated as in `finish`: a peer is gone.
         """
         answer: list[T] = []
         failure: list[BaseException] = []
@@ -105,6 +107,7 @@ class Alarm:
 
     def _gone(self, error: RuntimeError) -> GenerationDead:
         """A connection broke: sleep until the alarm says why, or patience is over."""
+        sys.stderr.write(f"given up, waiting to hear why: {error}\n")
         self.sleep_until(lambda event: None)
         return GenerationDead(str(error).splitlines()[0])
 

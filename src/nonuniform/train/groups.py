@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import datetime
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, Protocol
@@ -85,7 +85,7 @@ class TorchGroup:
         self._alarm.check()
         options = dist.AllreduceOptions()
         options.reduceOp = dist.ReduceOp(_REDUCE_OPS[op])
-        self._finish(self._backend.allreduce([tensor], options), tensor)
+        self._finish(tensor, lambda: self._backend.allreduce([tensor], options))
 
     def exchange(
         self,
@@ -95,16 +95,15 @@ class TorchGroup:
         sent_counts: Sequence[int],
     ) -> None:
         self._alarm.check()
-        work = self._backend.alltoall_base(
-            received, sent, list(received_counts), list(sent_counts), dist.AllToAllOptions()
-        )
-        self._finish(work, sent)
+        counts = list(received_counts), list(sent_counts)
+        options = dist.AllToAllOptions()
+        self._finish(sent, lambda: self._backend.alltoall_base(received, sent, *counts, options))
 
-    def _finish(self, work: Any, tensor: torch.Tensor) -> None:
+    def _finish(self, tensor: torch.Tensor, start: Callable[[], Any]) -> None:
         if tensor.is_cuda:
-            work.wait()  # orders the current stream after the collective; the host goes on
+            start().wait()  # orders the current stream after the collective; the host goes on
         else:
-            self._alarm.wait_for(work)
+            self._alarm.finish(start)
 
 
 def open_group(store: Any, name: str, rank: int, size: int, alarm: Alarm, fabric: Fabric) -> Group:

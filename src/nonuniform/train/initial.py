@@ -47,6 +47,7 @@ def _normal(key: NDArray[np.uint64], first: int, rows: int, width: int) -> NDArr
     counters = -(-width // WORDS_PER_COUNTER)
     stream = np.random.Philox(counter=first * counters, key=key)
     words = stream.random_raw(rows * counters * WORDS_PER_COUNTER)
-    uniform = ((words >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
+    # 52 bits and a half: with 53 the largest value would round to 1 and the normal be infinite.
+    uniform = ((words >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
     normal: NDArray[np.float64] = ndtri(uniform).reshape(rows, -1)[:, :width]
     return normal

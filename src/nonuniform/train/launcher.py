@@ -9,7 +9,6 @@ DESIGN "The step is a transaction", "Generations". Knows nothing of tensors.
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Sequence
 
 from nonuniform.cluster.health import ClusterState, HealthEvent
@@ -72,7 +71,7 @@ class Launcher:
         self.record = self._first_record()
         self._settled = False
         self._progress_s = time.monotonic()
-        self._exceptions: Counter[int] = Counter()
+        self._exceptions: dict[int, set[int]] = {}
 
     # --- the loop
 
@@ -170,8 +169,9 @@ class Launcher:
     def _count_exception(self, words: str) -> None:
         """An exception that comes again would take one GPU after the other: end the run."""
         step = self.position.step + 1
-        self._exceptions[step] += 1
-        if self._exceptions[step] > 1:
+        generations = self._exceptions.setdefault(step, set())
+        generations.add(self.record.generation)
+        if len(generations) > 1:
             ids = ", ".join(str(sample) for sample in self._sample_ids(step))
             raise RunFailed(
                 f"step {step} failed by an exception again: {words}; its samples: {ids}"
@@ -248,7 +248,8 @@ class Launcher:
         if self.recovery is None:  # else one more change before the last has come to a commit
             self.recovery = Recovery(noticed_s, self._next_work().step)
         for process in hurt:
-            self.recovery.add_loss(process.gpu, self.roster.take_killed_s(process.gpu))
+            killed_s = self.roster.take_killed_s(process.gpu)
+            self.recovery.add_loss(process.gpu, killed_s, noticed_s)
         reports = self._hear_survivors(self.recovery)
         self.recovery.joined += self._admit_ready()
         record, why = self._next_record(self.record.generation + 1, reports)
@@ -285,7 +286,8 @@ class Launcher:
                     reports[gpu] = report
             for process in self.roster.wait_dead(REPORT_TICK_S):
                 self._bury_one(process)
-                recovery.add_loss(process.gpu, self.roster.take_killed_s(process.gpu))
+                killed_s = self.roster.take_killed_s(process.gpu)
+                recovery.add_loss(process.gpu, killed_s, time.monotonic())
             self._check_signal()
             if time.monotonic() > limit_s:
                 raise RunFailed(
@@ -325,7 +327,10 @@ class Launcher:
         due = [event for event in self.schedule if event.step <= self.position.step + 1]
         for event in due:
             alive = event.gpu in self.roster.living
-            if event.kind == "failed" and alive and self._all_settled():
+            if event.kind == "failed" and not alive:
+                self.schedule.remove(event)
+                self.chronicle.event("order", "nothing to kill: it had failed", gpu=event.gpu)
+            elif event.kind == "failed" and self._all_settled():
                 self.schedule.remove(event)
                 self.roster.kill(event.gpu)
             elif event.kind == "returned" and not alive:

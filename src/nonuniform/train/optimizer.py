@@ -70,6 +70,8 @@ class ShardOptimizer:
     def skip(self, step: int) -> None:
         """A committed step whose gradients were not finite: counted, nothing changes."""
         assert step == self.state.step + 1, f"step {step} after {self.state.step}"
+        for slots in self._adamw.state.values():
+            slots["step"] += 1  # as a rank that starts from `state.step` would count
         self.state.step = step
 
 

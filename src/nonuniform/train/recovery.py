@@ -18,19 +18,20 @@ from nonuniform.train.membership import Board, Record
 @dataclass
 class Recovery:
     """One change of membership, or several that came before the next commit. Moments in seconds
-    of the monotonic clock; `killed_s` is the earliest scripted kill among them."""
+    of the monotonic clock; `detect_s` is the longest that a scripted kill went unnoticed."""
 
     noticed_s: float
     step: int
-    killed_s: float | None = None
+    detect_s: float | None = None
     published_s: float = 0.0
     lost: tuple[str, ...] = ()
     joined: tuple[str, ...] = ()
 
-    def add_loss(self, gpu: str, killed_s: float | None) -> None:
+    def add_loss(self, gpu: str, killed_s: float | None, noticed_s: float) -> None:
+        """`killed_s`: when it was killed on order; None if it died by itself."""
         self.lost += (gpu,)
-        moments = [s for s in (self.killed_s, killed_s) if s is not None]
-        self.killed_s = min(moments, default=None)
+        if killed_s is not None:
+            self.detect_s = max(self.detect_s or 0.0, noticed_s - killed_s)
 
     def finish(self, board: Board, record: Record, chronicle: Chronicle) -> None:
         """At the first commit of the new generation: everybody has settled by then."""
@@ -41,12 +42,12 @@ class Recovery:
         transfer_s = max((one.transfer_s for one in settled), default=0.0)
         ready_s = self.published_s + groups_s + transfer_s
         extra = {
-            "detect_s": None if self.killed_s is None else max(0.0, self.noticed_s - self.killed_s),
+            "detect_s": self.detect_s,
             "regroup_s": self.published_s - self.noticed_s + groups_s,
             "transfer_s": transfer_s,
             "redo_s": max(0.0, committed_s - ready_s),
             "transfer_bytes": sum(one.received_bytes for one in settled),
-            "total_s": committed_s - min(self.noticed_s, self.killed_s or self.noticed_s),
+            "total_s": committed_s - self.noticed_s + (self.detect_s or 0.0),
         }
         degrees = ", ".join(
             f"replica {entry.replica} at degree {entry.degree}"

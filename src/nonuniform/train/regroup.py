@@ -70,7 +70,10 @@ def _labels(
         return gpus
     counts = Counter(degree for degree, _ in held.values())
     before = max(counts, key=lambda degree: (counts[degree], degree))
-    survivors = {gpu: label for gpu, (degree, label) in held.items() if degree == before}
+    # Two may hold the same shard after several such regroups; one keeps the label, the other one
+    # joins anew and can still send what it holds.
+    holders = {label: gpu for gpu, (degree, label) in sorted(held.items()) if degree == before}
+    survivors = {gpu: label for label, gpu in holders.items()}
     labels = assign_labels(plan, before, survivors, set(gpus) - set(survivors))
     return tuple(sorted(gpus, key=lambda gpu: labels[gpu]))
 

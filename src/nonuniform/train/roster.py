@@ -91,5 +91,7 @@ def how_it_ended(process: ForkedProcess) -> str:
     """In words: the signal's name or the exit status."""
     status = process.exit_status()
     if status is not None and status < 0:
-        return f"process {process.pid} ended ({signal.Signals(-status).name})"
+        names = {int(one): one.name for one in signal.Signals}
+        name = names.get(-status, f"signal {-status}")
+        return f"process {process.pid} ended ({name})"
     return f"process {process.pid} ended (exit status {status})"

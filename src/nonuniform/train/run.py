@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from nonuniform.config import JobConfig, ScheduledEvent
-from nonuniform.errors import NonuniformError, RunFailed
+from nonuniform.errors import BadInput, NonuniformError, RunFailed
 from nonuniform.train.chronicle import Chronicle
 from nonuniform.train.data import Corpus, WindowOptions, Windows
 from nonuniform.train.interrupt import Interrupt
@@ -42,8 +42,11 @@ def train(
         holdout=job.data.holdout,
     )
     windows = Windows(corpus, options)
-    if job.run.val_every:
-        windows.validation_ids(job.run.val_sequences)
+    if job.run.val_every and not windows.validation_ids(job.run.val_sequences):
+        raise BadInput(
+            f"[data] holdout = {job.data.holdout:g}: leaves no text to validate on, but "
+            f"[run] val_every = {job.run.val_every}"
+        )
     store, port = host_store(job.run.address, job.run.port)
     with Interrupt() as interrupt:
         folder = RunFolder.create(out, overwrite)

@@ -12,6 +12,7 @@ import ctypes
 import multiprocessing
 import multiprocessing.connection
 import multiprocessing.forkserver
+import multiprocessing.resource_tracker
 import os
 import signal
 from collections.abc import Callable, Collection
@@ -56,7 +57,9 @@ class Spawner:
     def __init__(self, preload: list[str]) -> None:
         self._context = multiprocessing.get_context("forkserver")
         self._context.set_forkserver_preload(preload)
-        # The server answers Ctrl-C only after its imports; it must not die of one before.
+        # The server ignores Ctrl-C only after its imports; it must not die of one before. The
+        # tracker comes first, since its start unblocks the signal.
+        multiprocessing.resource_tracker.ensure_running()
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         multiprocessing.forkserver.ensure_running()
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})

@@ -53,7 +53,10 @@ def initial_state(
     matrices: Matrices = {}
     for tensor in plan.tensors:
         rows = plan.local_rows(tensor, degree, label)
-        weight = torch.from_numpy(initial_rows(tensor, rows, seed, layers)).to(device, dtype)
+        values = initial_rows(tensor, rows, seed, layers)
+        # Not from_numpy(...).to(...): an empty array's strides are 0, and torch would keep them.
+        weight = torch.empty(values.shape, dtype=dtype, device=device)
+        weight.copy_(torch.from_numpy(values))
         matrices[tensor.name] = (weight, torch.zeros_like(weight), torch.zeros_like(weight))
     return ShardState(plan, degree, label, 0, matrices)
 

@@ -46,7 +46,8 @@ def train_step(session: Session, tokens_BT: Tensor) -> StepResult:
         loss = session.model.loss_sum(inputs, targets)
         if index == micros - 1:
             sync.arm()
-        loss.backward()
+        # Exactly 1, or NaN where the loss is not finite: then every rank sees a NaN norm and skips.
+        loss.backward(1.0 + 0.0 * loss.detach())
         loss_sum += loss.detach()
     sync.finish()
     norm, step_tokens = sync.norm_and_tokens(session.job.optimizer.clip_norm, session.extra)

@@ -8,6 +8,7 @@ to a generation; it settles into the one that is published, works, and gives up 
 from __future__ import annotations
 
 import os
+import sys
 import time
 import traceback
 from dataclasses import dataclass
@@ -79,6 +80,7 @@ def worker_main(orders: WorkerOrders) -> None:
         traceback.print_exc()
         board.last_words(orders.gpu, orders.life, f"{type(error).__name__}: {error}")
         status = FAILED
+    sys.stdout.flush()
     # Not sys.exit: threads of abandoned collectives would be waited for.
     os._exit(status)
 
