@@ -67,11 +67,6 @@ class Session:
     lane: Lane
 
     @property
-    def extra(self) -> bool:
-        """Whether this rank's label lies at or above the sync degree."""
-        return self.member.label >= self.placement.sync_degree
-
-    @property
     def device(self) -> torch.device:
         return self.model.parameters["norm.weight"].device
 

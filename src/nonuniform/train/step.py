@@ -50,7 +50,7 @@ def train_step(session: Session, tokens_BT: Tensor) -> StepResult:
         loss.backward(1.0 + 0.0 * loss.detach())
         loss_sum += loss.detach()
     sync.finish()
-    norm, step_tokens = sync.norm_and_tokens(session.job.optimizer.clip_norm, session.extra)
+    norm, step_tokens = sync.norm_and_tokens(session.job.optimizer.clip_norm)
     return StepResult(loss_sum.item(), tokens, norm / step_tokens, step_tokens)
 
 

@@ -227,16 +227,15 @@ class GradientSync:
             self._launch()
         self._lane.drain()
 
-    def norm_and_tokens(self, p: float, extra: bool) -> tuple[float, float]:
+    def norm_and_tokens(self, p: float) -> tuple[float, float]:
         """(p-norm of the summed gradient, tokens of the step): the same bits on every rank.
 
         Every logical element counts once: sync ranks take the norm of what they reduced, each in
         a slot of its own, so the sum over the replica adds nothing but zeros to it, and all
-        combine the slots in the same order. Extra ranks (`extra`) leave their slots empty.
+        combine the slots in the same order. Extra ranks reduce nothing, so theirs stay empty.
         """
         slots = self._tokens.new_zeros(self._replica.size + 1)
-        if not extra:
-            slots[self._replica.rank] = self._local_norm(p)
+        slots[self._replica.rank] = self._local_norm(p)
         if self._replica.rank == 0:
             slots[-1] = self._tokens[0]
         self._replica.all_reduce(slots)

@@ -1,0 +1,1 @@
+"""Real processes on the loopback address, and one process to compare them with."""
