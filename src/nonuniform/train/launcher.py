@@ -103,6 +103,12 @@ class Launcher:
                 self.roster.remove(process)
         self._check_units()
 
+    def _living_placed(self) -> set[str]:
+        """Members and spares: all that the record speaks of."""
+        return self._living_members() | (
+            set(self.record.placement.spares) & set(self.roster.living)
+        )
+
     def _living_members(self) -> set[str]:
         return {m.gpu for m in self.record.placement.members()} & set(self.roster.living)
 
@@ -253,6 +259,7 @@ class Launcher:
         reports = self._hear_survivors(self.recovery)
         self.recovery.joined += self._admit_ready()
         record, why = self._next_record(self.record.generation + 1, reports)
+        self._forget_generation()
         self._publish(record, why)
 
     def _settle_outcome(self) -> None:
@@ -276,11 +283,11 @@ class Launcher:
             self._write_down(work)
 
     def _hear_survivors(self, recovery: Recovery) -> list[Report]:
-        """What each living member holds, once it has given up; more may die meanwhile."""
+        """What each living member or spare holds, once it has given up; more may die meanwhile."""
         generation = self.record.generation
         reports: dict[str, Report] = {}
         limit_s = time.monotonic() + self.job.run.hang_timeout_s
-        while waiting := self._living_members() - set(reports):
+        while waiting := self._living_placed() - set(reports):
             for gpu in sorted(waiting):
                 if report := self.board.read_report(generation, gpu):
                     reports[gpu] = report
@@ -295,6 +302,14 @@ class Launcher:
                     f"hang_timeout_s = {self.job.run.hang_timeout_s:g}"
                 )
         return [report for report in reports.values() if report.gpu in self.roster.living]
+
+    def _forget_generation(self) -> None:
+        """What nobody will ask for any more of the generation that ended."""
+        gpus, generation = list(self.roster.lives), self.record.generation
+        self.board.forget_generation(generation, gpus)
+        for back in (-1, 0, 1):
+            self.board.forget(generation, Work("train", self.position.step - back), gpus)
+            self.board.forget(generation, Work("validate", self.position.validated - back), gpus)
 
     def _publish(self, record: Record, reason: str) -> None:
         self.record = record

@@ -122,6 +122,13 @@ class Board:
     def request_pause(self, generation: int) -> None:
         self.store.set(f"g{generation}/pause", "1")
 
+    def forget_generation(self, generation: int, gpus: list[str]) -> None:
+        """Delete what ranks said of a generation; its record and end stay for slow joiners."""
+        self.store.delete_key(f"g{generation}/pause")
+        for gpu in gpus:
+            self.store.delete_key(f"g{generation}/settled/{gpu}")
+            self.store.delete_key(f"g{generation}/report/{gpu}")
+
     # --- one transaction
 
     def vote(self, vote: Vote, members: int) -> None:

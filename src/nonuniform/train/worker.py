@@ -117,9 +117,8 @@ class Worker:
             member = record.placement.where(self.orders.gpu)
             kept: list[Any] = []
             try:
-                if member is None:
-                    self.state = None  # a spare's state grows stale with the next step
-                elif self._take_part(record, member, alarm, kept):
+                # A spare keeps what it holds: until the next commit it may be the last copy.
+                if member is not None and self._take_part(record, member, alarm, kept):
                     return
             except GenerationDead:
                 pass

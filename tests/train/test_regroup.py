@@ -1,0 +1,219 @@
+"""From who is alive and what it holds to the record of the next generation."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from standins.shards import KV_GROUPS, SHARED_KV, plan_of
+
+from nonuniform.cluster.health import ClusterState
+from nonuniform.cluster.topology import Gpu
+from nonuniform.errors import RunFailed
+from nonuniform.layout.cuts import ModelPlan
+from nonuniform.placement.ntp import NtpOptions
+from nonuniform.train.membership import Record, Report
+from nonuniform.train.regroup import Position, digest_of, next_record, transfer_of
+
+PLAN = plan_of(KV_GROUPS, 4, 2)
+OPTIONS = NtpOptions(min_degree=2, sequences=12)
+STEP = 6
+
+
+def cluster(*down: str, replicas: int = 2, degree: int = 4) -> ClusterState:
+    gpus = [Gpu(*map(int, gpu.split("/"))) for gpu in down]
+    return ClusterState(replicas, degree, frozenset(gpus))
+
+
+def full(*gone: str, replicas: int = 2, step: int = STEP) -> list[Report]:
+    """Everybody's report after a generation of all GPUs, without those that are gone."""
+    everyone = [Report(f"{r}/{i}", step, 4, i) for r in range(replicas) for i in range(4)]
+    return [report for report in everyone if report.gpu not in gone]
+
+
+def record_of(
+    state: ClusterState, reports: list[Report], step: int = STEP, plan: ModelPlan = PLAN
+) -> Record:
+    record, reason = next_record(plan, OPTIONS, state, reports, Position(step, 0), 2)
+    assert reason
+    return record
+
+
+def gpus_of(record: Record, replica: int) -> tuple[str, ...]:
+    return next(entry.gpus for entry in record.placement.replicas if entry.replica == replica)
+
+
+def receivers(record: Record) -> set[str]:
+    return {move.target for move in transfer_of(PLAN, record).moves}
+
+
+def test_the_first_record_needs_no_reports() -> None:
+    record, reason = next_record(PLAN, OPTIONS, cluster(), [], Position(0, 0), 1)
+    assert [entry.gpus for entry in record.placement.replicas] == [
+        ("0/0", "0/1", "0/2", "0/3"),
+        ("1/0", "1/1", "1/2", "1/3"),
+    ]
+    assert (record.generation, record.step, record.validated) == (1, 0, 0)
+    assert (record.holdings, record.home) == ({}, {})
+    assert record.placement.shares == (6, 6)
+    assert "healthy" in reason
+
+
+def test_when_the_last_label_is_lost_survivors_keep_theirs_and_only_append() -> None:
+    record = record_of(cluster("0/3"), full("0/3"))
+    assert gpus_of(record, 0) == ("0/0", "0/1", "0/2")
+    assert gpus_of(record, 1) == ("1/0", "1/1", "1/2", "1/3")
+    assert receivers(record) <= {"0/0", "0/1", "0/2"}
+    senders = {move.source for move in transfer_of(PLAN, record).moves}
+    assert senders == {"1/3"}  # the one copy of what 0/3 held
+    assert record.placement.shares == (5, 7)
+    assert record.step == STEP
+
+
+def test_when_another_label_is_lost_the_last_one_takes_it() -> None:
+    record = record_of(cluster("0/1"), full("0/1"))
+    assert gpus_of(record, 0) == ("0/0", "0/3", "0/2")
+
+
+def test_of_several_losses_only_those_beyond_the_end_move() -> None:
+    record = record_of(cluster("0/0", "0/2", "1/3"), full("0/0", "0/2", "1/3"))
+    assert gpus_of(record, 0) == ("0/3", "0/1")
+    assert gpus_of(record, 1) == ("1/0", "1/1", "1/2")
+    assert record.placement.sync_degree == 2
+
+
+def test_a_gpu_that_returns_gets_the_free_label_and_all_its_units() -> None:
+    reports = [Report(f"0/{gpu}", STEP, 3, label) for label, gpu in enumerate((0, 3, 2))]
+    reports += [Report(f"1/{i}", STEP, 4, i) for i in range(4)]
+    record = record_of(cluster(), reports)
+    assert gpus_of(record, 0) == ("0/0", "0/3", "0/2", "0/1")
+    assert "0/1" not in record.holdings
+    assert "0/1" in receivers(record)
+    got = {(m.family, m.unit) for m in transfer_of(PLAN, record).moves if m.target == "0/1"}
+    wanted = {(family.name, unit) for family in PLAN.families for unit in family.at(4).held[3]}
+    assert got == wanted
+
+
+def test_a_replica_below_the_least_degree_is_dissolved_and_later_rebuilt() -> None:
+    down = ("0/0", "0/1", "0/2")
+    record = record_of(cluster(*down), full(*down))
+    assert [entry.replica for entry in record.placement.replicas] == [1]
+    assert record.placement.spares == ("0/3",)
+    assert record.placement.shares == (12,)
+    # 0/3 has nothing any more when 0/1 returns; all comes from replica 1.
+    reports = [Report(f"1/{i}", STEP + 2, 4, i) for i in range(4)]
+    reports.append(Report("0/3", step=-1, degree=0, label=0))
+    rebuilt = record_of(cluster("0/0", "0/2"), reports, STEP + 2)
+    assert gpus_of(rebuilt, 0) == ("0/1", "0/3")
+    assert rebuilt.placement.spares == ()
+    moves = transfer_of(PLAN, rebuilt).moves
+    assert {move.target for move in moves} == {"0/1", "0/3"}
+    assert {move.source for move in moves} == {f"1/{i}" for i in range(4)}
+    assert "0/3" not in rebuilt.holdings
+
+
+def test_labels_follow_the_degree_that_most_hold_after_a_regroup_cut_short() -> None:
+    """0/3 was lost, then 1/2 before all of replica 0 had been cut anew."""
+    reports = [Report("0/0", STEP, 3, 0), Report("0/1", STEP, 4, 1), Report("0/2", STEP, 3, 2)]
+    reports += [Report(f"1/{i}", STEP, 4, i) for i in (0, 1, 3)]
+    record = record_of(cluster("0/3", "1/2"), reports)
+    assert gpus_of(record, 0) == ("0/0", "0/1", "0/2")
+    assert gpus_of(record, 1) == ("1/0", "1/1", "1/3")
+    assert record.holdings["0/1"] == (4, 1)
+    needs = {(m.family, m.unit) for m in transfer_of(PLAN, record).moves if m.target == "0/1"}
+    lacks = {
+        (family.name, unit)
+        for family in PLAN.families
+        for unit in set(family.at(3).held[1]) - set(family.at(4).held[1])
+    }
+    assert needs == lacks
+
+
+def test_two_gpus_that_hold_the_same_place_are_both_used() -> None:
+    """Two regroups cut short: 0/1 still has label 3 of the old degree 4, 0/3 got it anew."""
+    reports = [Report("0/0", STEP, 4, 0), Report("0/1", STEP, 4, 3), Report("0/3", STEP, 4, 3)]
+    reports += [Report(f"1/{i}", STEP, 4, i) for i in range(4)]
+    record = record_of(cluster("0/2"), reports)
+    assert sorted(gpus_of(record, 0)) == ["0/0", "0/1", "0/3"]
+    assert set(record.holdings) == {report.gpu for report in reports}
+
+
+def test_what_is_stale_is_no_source_and_no_reason_for_a_label() -> None:
+    reports = full("0/3")
+    reports[1] = replace(reports[1], step=STEP - 1)
+    record = record_of(cluster("0/3"), reports)
+    assert "0/1" not in record.holdings
+    assert "0/1" not in record.home
+    assert gpus_of(record, 0) == ("0/0", "0/1", "0/2")
+    moves = transfer_of(PLAN, record).moves
+    assert "0/1" not in {move.source for move in moves}
+    got = {(m.family, m.unit) for m in moves if m.target == "0/1"}
+    assert got == {(f.name, unit) for f in PLAN.families for unit in f.at(3).held[1]}
+
+
+def test_units_that_nobody_holds_end_the_run_by_name() -> None:
+    state = cluster("0/1", replicas=1)
+    with pytest.raises(RunFailed, match=r"after step 6 no living GPU holds .*ffn \d") as error:
+        record_of(state, full("0/1", replicas=1))
+    assert "no checkpoint" in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_few_lost_units_are_all_named() -> None:
+    """Both holders of the same label die: four units of the model are in no memory."""
+    gone = ("0/3", "1/3")
+    with pytest.raises(RunFailed) as error:
+        record_of(cluster(*gone), full(*gone))
+    lost = [(f.name, u) for f in PLAN.families for u in f.at(4).held[3] if f.name != "replicated"]
+    named = [f"{family} {unit}" for family, unit in sorted(lost)]
+    assert ", ".join(named[:4]) in str(error.value)
+    if len(named) > 4:
+        assert f"and {len(named) - 4} more" in str(error.value)
+
+
+def test_before_the_first_commit_nothing_can_be_lost() -> None:
+    record = record_of(cluster("0/1", replicas=1), full("0/1", replicas=1, step=0), step=0)
+    assert gpus_of(record, 0) == ("0/0", "0/3", "0/2")
+
+
+def test_when_no_replica_is_left_the_run_ends() -> None:
+    with pytest.raises(RunFailed, match="no replica is left"):
+        record_of(cluster("0/0", "0/1", "0/2", replicas=1), [])
+
+
+def test_the_digest_covers_placement_and_layout() -> None:
+    whole = record_of(cluster(), full())
+    hurt = record_of(cluster("0/3"), full("0/3"))
+    assert whole.digest != hurt.digest
+    other = plan_of(SHARED_KV, 3)
+    assert digest_of(PLAN, whole.placement) != digest_of(other, whole.placement)
+    assert digest_of(PLAN, whole.placement) == whole.digest
+
+
+reports_strategy = st.permutations(full("0/1", "1/3"))
+
+
+@settings(max_examples=30)
+@given(reports_strategy)
+def test_the_order_of_reports_does_not_matter(reports: list[Report]) -> None:
+    state = cluster("0/1", "1/3")
+    one, other = record_of(state, reports), record_of(state, full("0/1", "1/3"))
+    assert one == other
+    assert transfer_of(PLAN, one) == transfer_of(PLAN, other)
+
+
+@settings(max_examples=40)
+@given(st.sets(st.sampled_from([r.gpu for r in full()]), max_size=3), st.integers(0, 2))
+def test_a_record_survives_the_store(down: set[str], validated: int) -> None:
+    position = Position(STEP, validated)
+    try:
+        record, _ = next_record(PLAN, OPTIONS, cluster(*down), full(*down), position, 5)
+    except RunFailed:
+        return
+    again = Record.from_json(record.to_json())
+    assert again == record
+    assert Record.from_json(record.to_json().encode()) == record
+    assert again.to_json() == record.to_json()
+    assert transfer_of(PLAN, again) == transfer_of(PLAN, record)
