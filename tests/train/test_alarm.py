@@ -154,11 +154,22 @@ def test_failed_work_waits_for_the_reason_that_the_alarm_brings(early: bool) -> 
     assert str(told[0]) == "1/0 failed"
 
 
-def test_failed_work_without_an_alarm_gives_up_in_the_end() -> None:
+def test_failed_work_without_an_alarm_was_the_ranks_own_fault() -> None:
     work = Work()
-    work.finish("Connection closed by peer")
-    with pytest.raises(GenerationDead, match="no answer within"):
+    work.finish("out of memory")
+    with pytest.raises(RuntimeError, match="out of memory"):
         Alarm(0.05).finish(lambda: work)
+
+
+def test_callbacks_run_when_it_rings_or_at_once_if_it_has() -> None:
+    alarm = Alarm(60.0)
+    called: list[str] = []
+    alarm.on_ring(lambda: called.append("before"))
+    assert called == []
+    alarm.ring("1/0 failed")
+    alarm.ring("again")
+    alarm.on_ring(lambda: called.append("after"))
+    assert called == ["before", "after"]
 
 
 def test_work_that_cannot_even_start_is_a_broken_connection() -> None:

@@ -202,13 +202,14 @@ def test_what_ranks_say_of_themselves(board: Board) -> None:
     settled = Settled("0/1", 0.125, 1 / 3, 4096)
     report = Report("0/1", step=6, degree=3, label=2)
     assert board.read_settled(3, "0/1") is None
-    assert board.read_report(3, "0/1") is None
+    assert board.read_report(3, "0/1", 2) is None
     board.settled(3, settled)
-    board.report(3, report)
+    board.report(3, report, life=2)
     assert board.read_settled(3, "0/1") == settled
-    assert board.read_report(3, "0/1") == report
+    assert board.read_report(3, "0/1", 2) == report
+    assert board.read_report(3, "0/1", 3) is None, "another life"
     assert board.read_settled(4, "0/1") is None
-    assert board.read_report(3, "0/2") is None
+    assert board.read_report(3, "0/2", 2) is None
 
 
 def test_each_life_of_a_gpu_speaks_for_itself(board: Board) -> None:

@@ -19,12 +19,10 @@ from nonuniform.train.commit import (
     WorkOptions,
     decide,
     step_totals,
-    total_loss,
     work_after,
 )
 
 GPUS = ("0/0", "0/1", "0/2", "1/0", "1/1")
-MEMBERS = (("0/0", 0, 0), ("0/1", 0, 1), ("0/2", 0, 2), ("1/1", 1, 0), ("1/0", 1, 1))
 
 
 def vote(gpu: str, **changes: object) -> Vote:
@@ -167,69 +165,55 @@ def test_more_votes_and_more_deaths_never_undo_a_commit(
         assert outcome(later, survivors)[0] == Outcome.COMMIT
 
 
-def test_the_loss_is_the_mean_over_tokens_not_over_replicas() -> None:
-    """Replica 0: 3 tokens of loss 1 each; replica 1: one token of loss 5. Mean 2, not 3."""
-    votes = {gpu: vote(gpu, loss_sum=3.0, tokens=3) for gpu in GPUS[:3]}
-    votes |= {gpu: vote(gpu, loss_sum=5.0, tokens=1) for gpu in GPUS[3:]}
-    assert total_loss(votes, MEMBERS) == 2.0
-    totals = step_totals(votes, MEMBERS)
-    assert (totals.tokens, totals.grad_norm, totals.finite, totals.silent) == (4, 0.5, True, ())
+def test_the_loss_is_the_mean_over_tokens() -> None:
+    votes = {gpu: vote(gpu, loss_sum=8.0, tokens=4) for gpu in GPUS}
+    totals = step_totals(votes, "digest")
+    assert (totals.loss, totals.tokens, totals.grad_norm, totals.finite) == (2.0, 4, 0.5, True)
 
 
-def test_the_lowest_label_that_voted_speaks_for_its_replica() -> None:
-    votes = {gpu: vote(gpu, loss_sum=float(n), tokens=1) for n, gpu in enumerate(GPUS)}
-    assert total_loss(votes, MEMBERS) == (0.0 + 4.0) / 2, "label 0 of replica 1 is GPU 1/1"
-    del votes["0/0"], votes["1/1"]
-    assert total_loss(votes, MEMBERS) == (1.0 + 3.0) / 2
+@given(st.permutations(GPUS), st.sets(st.sampled_from(GPUS), min_size=1))
+def test_any_votes_in_any_order_have_the_same_totals(order: list[str], voted: set[str]) -> None:
+    """Every vote speaks of the whole step, so the dead need not have voted."""
+    votes = {gpu: vote(gpu) for gpu in order if gpu in voted}
+    assert step_totals(votes, "digest") == step_totals({"0/0": vote("0/0")}, "digest")
 
 
-@given(st.permutations(GPUS), st.permutations(MEMBERS), st.sets(st.sampled_from(GPUS), min_size=1))
-def test_totals_do_not_depend_on_any_order(
-    order: list[str], members: list[tuple[str, int, int]], voted: set[str]
-) -> None:
-    votes = {gpu: vote(gpu, loss_sum=0.1 * (1 + GPUS.index(gpu))) for gpu in GPUS if gpu in voted}
-    shuffled = {gpu: votes[gpu] for gpu in order if gpu in votes}
-    assert step_totals(shuffled, members) == step_totals(votes, MEMBERS)
+@pytest.mark.parametrize("name", ["loss_sum", "grad_norm"])
+def test_ranks_must_agree_to_the_last_bit(name: str) -> None:
+    mine = getattr(vote("0/0"), name)
+    other = math.nextafter(mine, math.inf)
+    votes = {gpu: vote(gpu) for gpu in GPUS} | {"1/0": vote("1/0", **{name: other})}
+    with pytest.raises(
+        RunFailed, match=rf"disagree on {name}: 0/0 has {mine!r}, 1/0 has {other!r}"
+    ):
+        step_totals(votes, "digest")
 
 
-def test_a_replica_that_died_as_a_whole_is_reported() -> None:
-    totals = step_totals({gpu: vote(gpu) for gpu in GPUS[:2]}, MEMBERS)
-    assert (totals.tokens, totals.silent) == (4, (1,))
-
-
-def test_late_and_foreign_votes_are_not_in_the_totals() -> None:
-    votes = {gpu: vote(gpu) for gpu in GPUS[:4]}
-    votes["1/1"] = vote("1/1", step=6, tokens=99, grad_norm=9.0, finite=False)
-    votes["9/9"] = vote("9/9", tokens=99, finite=False)
-    totals = step_totals(votes, MEMBERS)
-    assert (totals.tokens, totals.grad_norm, totals.finite) == (8, 0.5, True)
-
-
-def test_ranks_of_a_replica_that_saw_different_tokens_end_the_run() -> None:
+def test_ranks_that_saw_different_tokens_end_the_run() -> None:
     votes = {gpu: vote(gpu) for gpu in GPUS} | {"0/2": vote("0/2", tokens=5)}
-    with pytest.raises(RunFailed, match=r"replica 0 disagree .* 0/0 has 4, 0/2 has 5"):
-        total_loss(votes, MEMBERS)
+    with pytest.raises(RunFailed, match=r"disagree on tokens: 0/0 has 4\.0, 0/2 has 5\.0"):
+        step_totals(votes, "digest")
 
 
-def test_norms_must_be_equal_to_the_last_bit() -> None:
-    other = math.nextafter(0.5, 1.0)
-    votes = {gpu: vote(gpu) for gpu in GPUS} | {"1/0": vote("1/0", grad_norm=other)}
-    with pytest.raises(RunFailed, match=rf"0/0 has 0\.5, 1/0 has {other!r}"):
-        total_loss(votes, MEMBERS)
+def test_a_vote_for_another_placement_ends_the_run() -> None:
+    votes = {gpu: vote(gpu) for gpu in GPUS} | {"0/2": vote("0/2", digest="other")}
+    with pytest.raises(RunFailed, match="0/2 voted for placement other, the run has digest"):
+        step_totals(votes, "digest")
 
 
 def test_a_non_finite_step_has_totals_too() -> None:
-    votes = {gpu: vote(gpu, grad_norm=math.nan, loss_sum=math.nan) for gpu in GPUS}
-    votes["0/1"] = replace(votes["0/1"], finite=False)
-    totals = step_totals(votes, MEMBERS)
+    votes = {gpu: vote(gpu, grad_norm=math.nan, loss_sum=math.nan, finite=False) for gpu in GPUS}
+    totals = step_totals(votes, "digest")
     assert not totals.finite
     assert math.isnan(totals.loss)
     assert math.isnan(totals.grad_norm)
 
 
-def test_no_votes_have_no_loss() -> None:
-    with pytest.raises(RunFailed, match="0 replicas voted"):
-        total_loss({}, MEMBERS)
+def test_no_votes_and_no_tokens_have_no_loss() -> None:
+    with pytest.raises(RunFailed, match="without a vote"):
+        step_totals({}, "digest")
+    with pytest.raises(RunFailed, match="no target counts"):
+        step_totals({"0/0": vote("0/0", tokens=0)}, "digest")
 
 
 @given(st.floats(), st.floats(), st.integers(0, 2**40), st.booleans())

@@ -22,6 +22,7 @@ from nonuniform.placement.placement import Placement, ReplicaPlacement
 from nonuniform.train.alarm import Alarm, GenerationDead
 from nonuniform.train.commit import Vote, Work, work_after
 from nonuniform.train.membership import ABORT, COMMIT, COMMIT_AND_REGROUP, Board, Record
+from nonuniform.train.session import job_plan
 from nonuniform.train.step import StepResult
 from nonuniform.train.worker import Cycle
 
@@ -32,7 +33,7 @@ PLACEMENT = Placement(
         ReplicaPlacement(3, ("3/0",), 1),
     )
 )
-RESULT = StepResult(loss_sum=3.0, tokens=7, grad_norm=0.5, step_tokens=20.0)
+RESULT = StepResult(loss_sum=3.0, tokens=7, grad_norm=0.5)
 
 
 def cycle_of(
@@ -53,6 +54,7 @@ def cycle_of(
         board=board,
         patience_s=5.0,
         orders=SimpleNamespace(gpu=gpu),
+        plan=job_plan(job),
         windows=windows,
         device=torch.device("cpu"),
     )
@@ -111,7 +113,7 @@ def test_a_rank_votes_for_what_it_did_and_obeys(board: Board) -> None:
     with pytest.raises(GenerationDead, match=ABORT):
         cycle.run(Alarm(5.0))
     assert done == [("train", 1)]
-    expected = Vote("2/1", 3, "train", 2, "digest", 3.0, 7, 0.5, True)
+    expected = Vote("2/1", 3, "train", 2, cycle.digest, 3.0, 7, 0.5, True)
     assert board.votes(3, Work("train", 2), ["2/1", "2/0"]) == {"2/1": expected}
 
 

@@ -79,12 +79,12 @@ def backward(known: Known, replica: int, label: int, sync: GradientSync, times: 
 def step(
     known: Known, micros: int, replica: int, label: int, sync: GradientSync
 ) -> dict[str, Tensor]:
-    sync.begin(10 + replica)
+    sync.begin()
     for micro in range(micros):
         if micro == micros - 1:
             sync.arm()
         backward(known, replica, label, sync, micros)
-    sync.finish()
+    sync.finish(0.5 * replica, 10 + replica)
     return {name: p.grad.clone() for name, p in sync._parameters.items() if p.grad is not None}
 
 
@@ -153,15 +153,16 @@ def test_the_norm_and_the_tokens_are_the_same_bits_on_every_rank(
     plan = plan_of(SHARED, 3)
     known = Known(plan, degrees)
 
-    def measure(replica: int, label: int, sync: GradientSync) -> tuple[float, float]:
+    def measure(replica: int, label: int, sync: GradientSync) -> tuple[float, float, int]:
         step(known, 1, replica, label, sync)
-        return sync.norm_and_tokens(p)
+        return sync.norm_and_totals(p)
 
     found = set(World(plan, degrees).run(measure).values())
     assert len(found) == 1
-    norm, tokens = found.pop()
+    norm, loss, tokens = found.pop()
     assert norm == pytest.approx(known.norm(p), rel=1e-14)
     assert tokens == sum(10 + replica for replica in range(len(degrees)))
+    assert loss == sum(0.5 * replica for replica in range(len(degrees)))
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
@@ -171,14 +172,14 @@ def test_what_is_not_finite_shows_in_everybodys_norm(bad: float, where: tuple[in
     known = Known(plan, (3, 2))
 
     def spoiled(replica: int, label: int, sync: GradientSync) -> float:
-        sync.begin(1)
+        sync.begin()
         backward(known, replica, label, sync)
         gradient = sync._parameters["layers.0.ffn.up.weight"].grad
         assert gradient is not None
         if (replica, label) == where:
             gradient[-1, -1] = bad
-        sync.finish()
-        return sync.norm_and_tokens(2.0)[0]
+        sync.finish(0.0, 5)
+        return sync.norm_and_totals(2.0)[0]
 
     norms = list(World(plan, (3, 2)).run(spoiled).values())
     assert len({str(norm) for norm in norms}) == 1

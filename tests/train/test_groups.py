@@ -195,19 +195,3 @@ def test_the_reaper_lets_things_go_in_a_thread_of_its_own() -> None:
         time.sleep(0.005)
     assert weak() is None
     assert threading.current_thread() not in ended
-
-
-def test_the_reaper_bounds_what_piles_up() -> None:
-    gates = [threading.Event() for _ in range(4)]
-    ended: list[threading.Thread] = []
-    reaper = Reaper(bound=3)
-    for gate in gates[:3]:
-        reaper.drop([Slow(gate, ended)])
-    threading.Timer(0.05, gates[0].set).start()
-    start = time.monotonic()
-    reaper.drop([Slow(gates[3], ended)])
-    assert time.monotonic() - start >= 0.04
-    assert len(ended) == 1
-    for gate in gates:
-        gate.set()
-    reaper.drop([])

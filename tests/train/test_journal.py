@@ -68,6 +68,7 @@ def test_lines_are_in_the_file_as_soon_as_they_are_logged(tmp_path: Path) -> Non
         "events.jsonl",
         "steps.jsonl",
         "summary.json",
+        "workers",
     ]
 
 

@@ -67,19 +67,18 @@ class Run:
         job = job_of(**run)
         corpus = Corpus.open(["text"], self.folder)
         windows = Windows(corpus, WindowOptions(4, 6, 1, 0.1))
-        setup = JobSetup(job, job_plan(job), corpus, windows, 0, self.folder)
+        setup = JobSetup(job, job_plan(job), corpus, windows, 0, self.folder, "cpu")
         store = dist.HashStore()
         self.spawner = GhostSpawner(store, script)
-        self._monkeypatch.setattr(launcher_module, "Spawner", lambda preload: self.spawner)
         self._monkeypatch.setattr(launcher_module, "END_PATIENCE_S", 1.0)
-        chronicle = Chronicle(RunFolder.create(self.folder / "out"), NullObserver())
-        launcher = Launcher(setup, Board(store), chronicle, schedule, Interrupt())
+        chronicle = Chronicle(RunFolder.create(self.folder / "out"), NullObserver(), 2)
+        launcher = Launcher(setup, Board(store), chronicle, schedule, Interrupt(), self.spawner)
         start = time.monotonic()
         try:
             launcher.run()
         finally:
             self.seconds = time.monotonic() - start
-            chronicle.close("test", "over", launcher.record.generation)
+            chronicle.close("test", "over")
         return launcher
 
     def rows(self, name: str) -> list[dict[str, Any]]:
@@ -214,7 +213,7 @@ def test_a_replica_that_is_too_small_is_dissolved(run: Run) -> None:
     run(both(once(die, "0/1", "train 2"), once(die, "0/2", "train 4")))
     run.check_steps()
     last = run.rows("steps")[-1]
-    assert (last["degrees"], last["batch_shares"]) == ([3], [6])
+    assert (last["degrees"], last["batch_shares"]) == ([0, 3], [0, 6])
 
 
 def test_when_no_replica_is_left_the_run_ends_with_the_reason(run: Run) -> None:

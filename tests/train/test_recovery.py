@@ -33,7 +33,7 @@ def told(folder: Path, recovery: Recovery, settled: list[Settled]) -> list[dict[
     board = Board(dist.HashStore())
     for one in settled:
         board.settled(RECORD.generation, one)
-    chronicle = Chronicle(RunFolder.create(folder, overwrite=True), NullObserver())
+    chronicle = Chronicle(RunFolder.create(folder, overwrite=True), NullObserver(), 2)
     recovery.finish(board, RECORD, chronicle)
     return [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
 

@@ -58,7 +58,7 @@ def spawner() -> Spawner:
 @pytest.fixture
 def roster(spawner: Spawner, tmp_path: Path) -> Roster:
     nothing: Any = SimpleNamespace()
-    setup = JobSetup(JOB, nothing, CORPUS, nothing, 4321, tmp_path)
+    setup = JobSetup(JOB, nothing, CORPUS, nothing, 4321, tmp_path, "cpu")
     return Roster(setup, spawner)  # type: ignore[arg-type]
 
 
@@ -71,7 +71,7 @@ def test_a_worker_is_told_who_it_is_and_where_the_board_is(
     assert rest == []
     assert log == tmp_path / "gpu-1-0.log"
     assert target is worker_main
-    assert orders == WorkerOrders("1/0", 1, JOB, CORPUS, "127.0.0.1", 4321, 4)
+    assert orders == WorkerOrders("1/0", 1, JOB, CORPUS, "127.0.0.1", 4321, 4, "cpu")
 
 
 def test_only_one_that_comes_back_warms_up(roster: Roster, spawner: Spawner) -> None:

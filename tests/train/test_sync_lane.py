@@ -102,19 +102,18 @@ def test_buckets_leave_in_the_planned_order_whatever_comes_first() -> None:
     shelf = Shelf()
     sync = sync_with(shelf, SoloGroup())
     assert len(BUCKETS) > 3
-    sync.begin(5)
-    assert len(shelf.jobs) == 1  # the tokens go ahead
+    sync.begin()
     sync.arm()
     backward(sync, names_of(1))
-    assert len(shelf.jobs) == 1
+    assert len(shelf.jobs) == 0
     backward(sync, names_of(0))
-    assert len(shelf.jobs) == 3
+    assert len(shelf.jobs) == 2
     backward(sync, names_of(3))
-    assert len(shelf.jobs) == 3
+    assert len(shelf.jobs) == 2
     backward(sync, names_of(2)[:1])
     backward(sync, names_of(2)[1:] or names_of(3))
-    assert len(shelf.jobs) == 5
-    sync.finish()
+    assert len(shelf.jobs) == 4
+    sync.finish(0.0, 5)
     assert shelf.jobs == []
     sync.close()
     assert shelf.closed
@@ -124,14 +123,14 @@ def test_nothing_leaves_before_the_last_backward() -> None:
     shelf = Shelf()
     sync = sync_with(shelf, SoloGroup())
     everything = [tensor.name for tensor in PLAN.tensors]
-    sync.begin(5)
+    sync.begin()
     backward(sync, everything)
     backward(sync, everything)
-    assert len(shelf.jobs) == 1
+    assert len(shelf.jobs) == 0
     sync.arm()
     backward(sync, everything)
-    assert len(shelf.jobs) == 1 + len(BUCKETS)
-    sync.finish()
+    assert len(shelf.jobs) == len(BUCKETS)
+    sync.finish(0.0, 5)
     for tensor in PLAN.tensors:
         gradient = sync._parameters[tensor.name].grad
         assert gradient is not None
@@ -143,18 +142,18 @@ def test_each_bucket_is_reduced_once_with_its_whole_content() -> None:
     scribe, shelf = Scribe(), Shelf()
     sync = sync_with(shelf, scribe)
     for _ in range(2):
-        sync.begin(5)
+        sync.begin()
         sync.arm()
         backward(sync, [tensor.name for tensor in PLAN.tensors])
-        sync.finish()
+        sync.finish(0.0, 5)
     sizes = [sum(PLAN.tensor(name).elements for name in names) for names in BUCKETS]
-    assert scribe.reduced == 2 * [1, *sizes]
+    assert scribe.reduced == 2 * [*sizes, 2]  # loss sum and tokens go last
 
 
 def test_after_close_gradients_launch_nothing() -> None:
     shelf = Shelf()
     sync = sync_with(shelf, SoloGroup())
-    sync.begin(5)
+    sync.begin()
     sync.arm()
     sync.close()
     before = len(shelf.jobs)
@@ -166,11 +165,11 @@ def test_after_close_gradients_launch_nothing() -> None:
 def test_finish_raises_what_went_wrong_on_the_way(fail_at: int) -> None:
     scribe = Scribe(fail_at)
     sync = sync_with(ThreadLane(), scribe)
-    sync.begin(5)
+    sync.begin()
     sync.arm()
     backward(sync, [tensor.name for tensor in PLAN.tensors])
     with pytest.raises(GenerationDead, match="0/3 failed"):
-        sync.finish()
+        sync.finish(0.0, 5)
     assert len(scribe.reduced) == fail_at
     sync.close()
 
@@ -214,10 +213,10 @@ def run_once(scribe: Scribe, weak: list[weakref.ref[Any]]) -> None:
     weak += [weakref.ref(sync), weakref.ref(sync.buckets[0].buffer), weakref.ref(parameter)]
     weak += [weakref.ref(scribe), weakref.ref(lane)]
     try:
-        sync.begin(5)
+        sync.begin()
         sync.arm()
         backward(sync, [tensor.name for tensor in PLAN.tensors])
-        sync.finish()
+        sync.finish(0.0, 5)
     except GenerationDead:
         pass
     finally:
@@ -256,7 +255,7 @@ def test_a_main_thread_that_gave_up_leaves_nothing_behind_either() -> None:
         weak.append(weakref.ref(sync))
         weak.append(weakref.ref(sync.buckets[0].buffer))
         try:
-            sync.begin(5)
+            sync.begin()
             sync.arm()
             backward(sync, names_of(0))
             raise GenerationDead("0/3 failed")

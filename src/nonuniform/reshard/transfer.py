@@ -76,7 +76,8 @@ def plan_transfer(
     home: Mapping[str, int],
 ) -> TransferPlan:
     """Each unit that a target lacks comes from one holder: of its own replica if there is one,
-    then the one that has to send fewest elements so far, then the lowest name.
+    then the one that has to send fewest elements so far, then the lowest name. A GPU that is no
+    target itself (a spare that still holds its shard) sends only what nobody else holds.
 
     `home`: gpu -> replica it was in. The order of the input does not matter.
     """
@@ -84,6 +85,7 @@ def plan_transfer(
     _check_distinct([holding.gpu for holding in holders], "holdings")
     _check_distinct([target.gpu for target in needs], "targets")
     assigned = dict.fromkeys((holding.gpu for holding in holders), 0)
+    members = {target.gpu for target in needs}
     moves: list[UnitMove] = []
     missing: set[tuple[str, int]] = set()
     for want in _wanted(plan, holders, needs):
@@ -91,7 +93,10 @@ def plan_transfer(
             missing.add((want.family, want.unit))
             continue
         replica = want.target.replica
-        source = min(want.able, key=lambda gpu: (home.get(gpu) != replica, assigned[gpu], gpu))
+        source = min(
+            want.able,
+            key=lambda gpu: (gpu not in members, home.get(gpu) != replica, assigned[gpu], gpu),
+        )
         assigned[source] += want.elements
         moves.append(UnitMove(want.family, want.unit, source, want.target.gpu))
     moves.sort(key=lambda move: (move.source, move.target, move.family, move.unit))

@@ -18,6 +18,9 @@ from typing import Any, TypeVar
 from nonuniform.errors import NonuniformError
 
 T = TypeVar("T")
+GRACE_S = (
+    10.0  # the launcher sees a death within milliseconds, a machine under load within a second
+)
 
 
 class GenerationDead(NonuniformError):
@@ -31,6 +34,7 @@ class Alarm:
         self.patience_s = patience_s
         self._lock = threading.Lock()
         self._waiters: set[threading.Event] = set()
+        self._callbacks: list[Callable[[], None]] = []
         self._reason: str | None = None
 
     @property
@@ -43,6 +47,17 @@ class Alarm:
                 self._reason = reason
             for waiter in self._waiters:
                 waiter.set()
+            callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            callback()
+
+    def on_ring(self, callback: Callable[[], None]) -> None:
+        """Call it when the alarm rings, in the thread that rings; at once if it has rung."""
+        with self._lock:
+            if self._reason is None:
+                self._callbacks.append(callback)
+                return
+        callback()
 
     def check(self) -> None:
         if self._reason is not None:
@@ -54,15 +69,20 @@ class Alarm:
         Raises:
             GenerationDead: the alarm rang, or nothing happened for `patience_s`.
         """
+        if not self._sleep(arm, self.patience_s):
+            raise GenerationDead(f"no answer within {self.patience_s:g} s")
+
+    def _sleep(self, arm: Callable[[threading.Event], Any], limit_s: float) -> bool:
+        """Whether the event came within the limit; raises GenerationDead if the alarm rang."""
         event = threading.Event()
         with self._lock:
             self._waiters.add(event)
         try:
             self.check()
             arm(event)
-            if not event.wait(self.patience_s):
-                raise GenerationDead(f"no answer within {self.patience_s:g} s")
+            came = event.wait(limit_s)
             self.check()
+            return came
         finally:
             with self._lock:
                 self._waiters.discard(event)
@@ -79,7 +99,7 @@ class Alarm:
                 self.sleep_until(lambda event: work.get_future().add_done_callback(_setter(event)))
             work.wait()
         except RuntimeError as error:
-            raise self._gone(error) from error
+            raise self._gone(error) from None
 
     def run_aside(self, function: Callable[[], T]) -> T:
         """Run a call that cannot be interrupted in a thread of its own, abandoned on alarm.
@@ -102,14 +122,15 @@ class Alarm:
         if not failure:
             return answer[0]
         if isinstance(failure[0], RuntimeError):
-            raise self._gone(failure[0]) from failure[0]
+            raise self._gone(failure[0])
         raise failure[0]
 
-    def _gone(self, error: RuntimeError) -> GenerationDead:
-        """A connection broke: sleep until the alarm says why, or patience is over."""
+    def _gone(self, error: RuntimeError) -> RuntimeError:
+        """A connection broke: sleep until the alarm says why. If it says nothing, the error was
+        this rank's own (no memory, no file descriptors) and is returned to be raised."""
         sys.stderr.write(f"given up, waiting to hear why: {error}\n")
-        self.sleep_until(lambda event: None)
-        return GenerationDead(str(error).splitlines()[0])
+        self._sleep(lambda event: None, min(self.patience_s, GRACE_S))
+        return error
 
 
 def _setter(event: threading.Event) -> Callable[[Any], None]:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from nonuniform.train.commit import Vote, step_totals
+from nonuniform.train.guard import GuardedObserver
 from nonuniform.train.journal import Event, RunFolder, StepRecord
 from nonuniform.train.membership import Record
 from nonuniform.view.observer import RunObserver
@@ -19,9 +20,10 @@ from nonuniform.view.observer import RunObserver
 class Chronicle:
     """`time_s` of everything counts from the start of the run."""
 
-    def __init__(self, folder: RunFolder, observer: RunObserver) -> None:
+    def __init__(self, folder: RunFolder, observer: RunObserver, replicas: int) -> None:
         self._folder = folder
-        self._observer = observer
+        self._observer = GuardedObserver(observer)
+        self._replicas = replicas
         self._start = time.monotonic()
         self._counts: dict[str, int] = {}
         self.losses: list[float] = []
@@ -38,8 +40,8 @@ class Chronicle:
         samples: int,
         sample_ids: tuple[int, ...] | None,
     ) -> None:
-        totals = step_totals(votes, record.placement.members())
-        extra = {"silent_replicas": list(totals.silent)} if totals.silent else {}
+        totals = step_totals(votes, record.digest)
+        degrees, shares = self._by_replica(record)
         row = StepRecord(
             step=step,
             loss=totals.loss,
@@ -47,11 +49,10 @@ class Chronicle:
             samples=samples,
             grad_norm=totals.grad_norm,
             generation=record.generation,
-            degrees=record.placement.degrees,
-            batch_shares=record.placement.shares,
+            degrees=degrees,
+            batch_shares=shares,
             time_s=self.now_s(),
             sample_ids=sample_ids,
-            extra=extra,
         )
         self._folder.log_step(row)
         self.losses.append(totals.loss)
@@ -60,8 +61,15 @@ class Chronicle:
             reason = f"gradient norm {totals.grad_norm}: committed without an update"
             self.event("skip", reason, step=step, generation=record.generation)
 
+    def _by_replica(self, record: Record) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """(degrees, shares) with the replica's id as index; 0 for one that is dissolved."""
+        entries = {entry.replica: entry for entry in record.placement.replicas}
+        present = [entries.get(replica) for replica in range(self._replicas)]
+        degrees = tuple(entry.degree if entry else 0 for entry in present)
+        return degrees, tuple(entry.share if entry else 0 for entry in present)
+
     def validation(self, step: int, record: Record, votes: Mapping[str, Vote]) -> None:
-        totals = step_totals(votes, record.placement.members())
+        totals = step_totals(votes, record.digest)
         self.validation_loss = totals.loss
         self.event(
             "validation",
@@ -101,7 +109,12 @@ class Chronicle:
     def tick(self) -> None:
         self._observer.tick()
 
-    def close(self, status: str, reason: str, generation: int) -> None:
+    @property
+    def steps(self) -> int:
+        """Steps written down so far."""
+        return len(self.losses)
+
+    def close(self, status: str, reason: str) -> None:
         summary = {
             "status": status,
             "reason": reason,
@@ -109,7 +122,7 @@ class Chronicle:
             "loss_first": self.losses[0] if self.losses else None,
             "loss_last": self.losses[-1] if self.losses else None,
             "validation_loss": self.validation_loss,
-            "generations": generation,
+            "generations": self._counts.get("generation", 0),
             "failures": self._counts.get("failed", 0),
             "returns": self._counts.get("joined", 0),
             "time_s": self.now_s(),

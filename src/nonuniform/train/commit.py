@@ -38,7 +38,7 @@ class Work:
 
 @dataclass(frozen=True)
 class Vote:
-    """A rank's word that it can do the step: `loss_sum` over its replica's `tokens`."""
+    """A rank's word that it can do the step: `loss_sum` over `tokens`, of all replicas together."""
 
     gpu: str
     generation: int
@@ -71,17 +71,12 @@ class Outcome(enum.StrEnum):
 
 @dataclass(frozen=True)
 class StepTotals:
-    """What the ranks of all replicas found together.
-
-    `silent` are replicas that died as a whole before any of their ranks voted: their gradients are
-    in the step, their loss and tokens are not known.
-    """
+    """What all ranks found together: mean loss, tokens and norm of the whole step."""
 
     loss: float
     tokens: int
     grad_norm: float
     finite: bool
-    silent: tuple[int, ...]
 
 
 def work_after(step: int, validated: int, options: WorkOptions) -> Work:
@@ -126,64 +121,36 @@ def decide(
     return Outcome.WAIT, f"waiting for {_names(missing)}"
 
 
-def total_loss(votes: Mapping[str, Vote], members: Iterable[tuple[str, int, int]]) -> float:
-    """The mean loss over all tokens of the step."""
-    return step_totals(votes, members).loss
+def step_totals(votes: Mapping[str, Vote], digest: str) -> StepTotals:
+    """What the votes of one committed transaction say; all say the same, bit for bit.
 
-
-def step_totals(votes: Mapping[str, Vote], members: Iterable[tuple[str, int, int]]) -> StepTotals:
-    """Add up one vote per replica, that of its lowest label; members are (gpu, replica, label).
-
-    All ranks of a replica see the same tokens, and all ranks of all replicas the same norm, bit for
-    bit. If they do not, the replicas have already drifted apart, and going on would hide it.
+    If they do not, the replicas have already drifted apart, and going on would hide it.
     """
-    by_replica = _votes_by_replica(votes, members)
-    given = [vote for ranks in by_replica.values() for vote in ranks]
-    speakers = [ranks[0] for ranks in by_replica.values() if ranks]
-    tokens = sum(vote.tokens for vote in speakers)
-    if tokens == 0:
-        raise RunFailed(f"{len(speakers)} replicas voted, with {tokens} tokens together")
-    for replica, ranks in by_replica.items():
-        for vote in ranks:
-            _check_tokens(replica, ranks[0], vote)
-            _check_norm(speakers[0], vote)
+    _check_same_work(votes, digest)
+    given = [vote for _, vote in sorted(votes.items())]
+    if not given:
+        raise RunFailed("a transaction was committed without a vote")
+    first = given[0]
+    for vote in given:
+        for name in ("tokens", "loss_sum", "grad_norm"):
+            _check_equal(name, first, vote)
+    if first.tokens == 0:
+        raise RunFailed(f"step {first.step}: no target counts, so there is no loss to speak of")
     return StepTotals(
-        loss=sum(vote.loss_sum for vote in speakers) / tokens,
-        tokens=tokens,
-        grad_norm=speakers[0].grad_norm,
+        loss=first.loss_sum / first.tokens,
+        tokens=first.tokens,
+        grad_norm=first.grad_norm,
         finite=all(vote.finite for vote in given),
-        silent=tuple(replica for replica, ranks in by_replica.items() if not ranks),
     )
 
 
-def _votes_by_replica(
-    votes: Mapping[str, Vote], members: Iterable[tuple[str, int, int]]
-) -> dict[int, list[Vote]]:
-    """The votes of each replica, by label; of several transactions those of the newest."""
-    newest = max(((vote.generation, vote.step) for vote in votes.values()), default=None)
-    by_replica: dict[int, list[Vote]] = {}
-    for gpu, replica, _ in sorted(members, key=lambda member: member[1:]):
-        ranks = by_replica.setdefault(replica, [])
-        vote = votes.get(gpu)
-        if vote is not None and (vote.generation, vote.step) == newest:
-            ranks.append(vote)
-    return by_replica
-
-
-def _check_tokens(replica: int, first: Vote, vote: Vote) -> None:
-    if vote.tokens != first.tokens:
-        raise RunFailed(
-            f"step {vote.step}: ranks of replica {replica} disagree on the tokens: "
-            f"{first.gpu} has {first.tokens}, {vote.gpu} has {vote.tokens}"
-        )
-
-
-def _check_norm(first: Vote, vote: Vote) -> None:
+def _check_equal(name: str, first: Vote, vote: Vote) -> None:
     # By bits: NaN is the same as NaN here, and a difference in the last place is one.
-    if vote.grad_norm.hex() != first.grad_norm.hex():
+    one, other = float(getattr(first, name)), float(getattr(vote, name))
+    if one.hex() != other.hex():
         raise RunFailed(
-            f"step {vote.step}: ranks disagree on the gradient norm: "
-            f"{first.gpu} has {first.grad_norm!r}, {vote.gpu} has {vote.grad_norm!r}"
+            f"step {vote.step}: ranks disagree on {name}: "
+            f"{first.gpu} has {one!r}, {vote.gpu} has {other!r}"
         )
 
 

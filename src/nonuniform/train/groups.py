@@ -113,6 +113,8 @@ def open_group(store: Any, name: str, rank: int, size: int, alarm: Alarm, fabric
     timeout = datetime.timedelta(seconds=alarm.patience_s)
     prefixed = dist.PrefixStore(name, store)
     backend = fabric.connect(prefixed, rank, size, timeout)
+    if isinstance(fabric, NcclFabric):
+        alarm.on_ring(backend.abort)  # a kernel that waits for a dead peer blocks the host, too
     return TorchGroup(backend, rank, size, alarm)
 
 
@@ -151,19 +153,14 @@ class NcclFabric:
 
 
 class Reaper:
-    """Drops objects of dead generations in the background, at most `bound` of them at a time."""
-
-    def __init__(self, bound: int = 16) -> None:
-        self._bound = bound
-        self._threads: list[threading.Thread] = []
+    """Drops objects of dead generations in the background. Each drop ends by the time-out of the
+    work that is pending in it, so as many are under way as generations died within one time-out."""
 
     def drop(self, objects: list[Any]) -> None:
         """Take over the references in `objects` (emptied here) and let them go elsewhere."""
+        if not objects:
+            return
         taken = list(objects)
         objects.clear()
-        thread = threading.Thread(target=taken.clear, daemon=True)
-        thread.start()
+        threading.Thread(target=taken.clear, name="reaper", daemon=True).start()
         del taken
-        self._threads = [t for t in self._threads if t.is_alive()] + [thread]
-        if len(self._threads) > self._bound:
-            self._threads.pop(0).join()

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM as a flag that the launcher looks at, so that a run closes its books.
+"""Ctrl-C, SIGTERM and a lost terminal as a flag, so that a run can close its books.
 
 In: signals of the process. Out: `check`, which raises RunFailed once one has come. Knows nothing
 of what there is to close.
@@ -14,7 +14,7 @@ from typing import Any
 
 from nonuniform.errors import RunFailed
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Interrupt:

@@ -21,6 +21,7 @@ import numpy as np
 from nonuniform.errors import BadInput, RunFailed
 
 STEPS, EVENTS, SUMMARY = "steps.jsonl", "events.jsonl", "summary.json"
+LOGS = "workers"  # a folder: what each worker prints, by GPU
 _PART = SUMMARY + ".part"
 
 
@@ -92,9 +93,17 @@ class RunFolder:
                 )
             for name in (STEPS, EVENTS, SUMMARY, _PART):
                 (path / name).unlink(missing_ok=True)
+            (path / LOGS).mkdir(exist_ok=True)
+            for log in (path / LOGS).glob("*.log"):
+                log.unlink()
             return cls(path, _new_log(path / STEPS), _new_log(path / EVENTS), last_step)
         except OSError as error:
             raise BadInput(f"--out {path}: {error.strerror}") from error
+
+    @property
+    def logs(self) -> Path:
+        """Where processes write what they print; absolute."""
+        return self.path.resolve() / LOGS
 
     @property
     def closed(self) -> bool:

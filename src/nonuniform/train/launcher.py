@@ -32,12 +32,10 @@ from nonuniform.train.membership import (
     is_commit,
 )
 from nonuniform.train.recovery import Recovery
-from nonuniform.train.regroup import Position, next_record
+from nonuniform.train.regroup import Position, next_record, transfer_of
 from nonuniform.train.roster import JobSetup, Roster, how_it_ended
 from nonuniform.train.spawn import ForkedProcess, Spawner
 
-# torch.optim imports torch._dynamo at its first use: 1.7 s in every process, once here instead
-PRELOAD = ["torch._dynamo", "nonuniform.train.worker"]
 TICK_S = 0.003
 REPORT_TICK_S = 0.001
 END_PATIENCE_S = 10.0
@@ -54,6 +52,7 @@ class Launcher:
         chronicle: Chronicle,
         schedule: Sequence[ScheduledEvent],
         interrupt: Interrupt,
+        spawner: Spawner,
     ) -> None:
         self.setup = setup
         self.interrupt = interrupt
@@ -61,7 +60,7 @@ class Launcher:
         self.board = board
         self.chronicle = chronicle
         self.schedule = list(schedule)
-        self.roster = Roster(setup, Spawner(PRELOAD))
+        self.roster = Roster(setup, spawner)
         self.auditor = Auditor(board)
         parallel = self.job.parallel
         self.cluster = ClusterState(parallel.replicas, parallel.degree)
@@ -71,7 +70,8 @@ class Launcher:
         self.record = self._first_record()
         self._settled = False
         self._progress_s = time.monotonic()
-        self._exceptions: dict[int, set[int]] = {}
+        self._exceptions: dict[Work, set[int]] = {}
+        self._last_words = ""
 
     # --- the loop
 
@@ -102,6 +102,11 @@ class Launcher:
             for process in self.roster.wait_dead(TICK_S):
                 self.roster.remove(process)
         self._check_units()
+
+    def _lenders(self) -> set[str]:
+        """Spares that the generation's members need to become complete."""
+        sources = {move.source for move in transfer_of(self.setup.plan, self.record).moves}
+        return sources & set(self.record.placement.spares)
 
     def _living_placed(self) -> set[str]:
         """Members and spares: all that the record speaks of."""
@@ -149,8 +154,8 @@ class Launcher:
         if not dead or self._done():
             return
         noticed_s = time.monotonic()
-        members = self._living_members()
-        hurt = [process for process in dead if process.gpu in members]
+        needed = self._living_members() | (set() if self._all_settled() else self._lenders())
+        hurt = [process for process in dead if process.gpu in needed]
         for process in dead:
             self._bury_one(process)
         if hurt:
@@ -169,18 +174,22 @@ class Launcher:
             generation=self.record.generation,
             extra={"pid": process.pid},
         )
-        if words:
+        if words and self.record.placement.where(process.gpu):
             self._count_exception(words)
 
     def _count_exception(self, words: str) -> None:
         """An exception that comes again would take one GPU after the other: end the run."""
-        step = self.position.step + 1
-        generations = self._exceptions.setdefault(step, set())
+        work = self._next_work()
+        self._last_words = words
+        generations = self._exceptions.setdefault(work, set())
         generations.add(self.record.generation)
         if len(generations) > 1:
-            ids = ", ".join(str(sample) for sample in self._sample_ids(step))
+            validate = work.kind == "validate"
+            what = "validation after step" if validate else "step"
+            ids = self._validation_ids() if validate else self._sample_ids(work.step)
             raise RunFailed(
-                f"step {step} failed by an exception again: {words}; its samples: {ids}"
+                f"{what} {work.step} failed by an exception again: {words}; "
+                f"its samples: {', '.join(map(str, ids))}"
             )
 
     # --- commits
@@ -227,6 +236,9 @@ class Launcher:
         positions = step_positions(step, self.job.batch.sequences)
         return self.setup.windows.sample_ids(positions.start, len(positions))
 
+    def _validation_ids(self) -> tuple[int, ...]:
+        return self.setup.windows.validation_ids(self.job.run.val_sequences)
+
     def _check_units(self) -> None:
         complaint = self.auditor.complaint(self.record)
         if complaint:
@@ -241,9 +253,13 @@ class Launcher:
 
     def _next_record(self, generation: int, reports: list[Report]) -> tuple[Record, str]:
         options = NtpOptions(self.job.parallel.min_degree, self.job.batch.sequences)
-        return next_record(
-            self.setup.plan, options, self.cluster, reports, self.position, generation
-        )
+        try:
+            return next_record(
+                self.setup.plan, options, self.cluster, reports, self.position, generation
+            )
+        except RunFailed as error:
+            cause = f" (last exception: {self._last_words})" if self._last_words else ""
+            raise RunFailed(f"{error}{cause}") from None
 
     def _regroup(self, reason: str, noticed_s: float, hurt: list[ForkedProcess]) -> None:
         """End the generation: settle what is under way, hear the survivors, publish the next."""
@@ -289,7 +305,7 @@ class Launcher:
         limit_s = time.monotonic() + self.job.run.hang_timeout_s
         while waiting := self._living_placed() - set(reports):
             for gpu in sorted(waiting):
-                if report := self.board.read_report(generation, gpu):
+                if report := self.board.read_report(generation, gpu, self.roster.lives[gpu]):
                     reports[gpu] = report
             for process in self.roster.wait_dead(REPORT_TICK_S):
                 self._bury_one(process)
@@ -306,7 +322,7 @@ class Launcher:
     def _forget_generation(self) -> None:
         """What nobody will ask for any more of the generation that ended."""
         gpus, generation = list(self.roster.lives), self.record.generation
-        self.board.forget_generation(generation, gpus)
+        self.board.forget_generation(generation, self.roster.lives)
         for back in (-1, 0, 1):
             self.board.forget(generation, Work("train", self.position.step - back), gpus)
             self.board.forget(generation, Work("validate", self.position.validated - back), gpus)

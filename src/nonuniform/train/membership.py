@@ -10,7 +10,7 @@ reads and writes under one scheme of keys. DESIGN "The step is a transaction" an
     g{n}/{kind}{step}/outcome    decided once, by compare-and-set
     g{n}/units{step}/{gpu}       hashes of a rank's units, if they are to be compared
     g{n}/settled/{gpu}           the rank holds its shard of generation n
-    g{n}/report/{gpu}            what the rank holds after generation n ended
+    g{n}/report/{gpu}/{life}     what the rank holds after generation n ended
     ready/{gpu}/{life}           a process has started and waits to be placed
     error/{gpu}/{life}           the last words of a process that failed by an exception
 
@@ -122,12 +122,12 @@ class Board:
     def request_pause(self, generation: int) -> None:
         self.store.set(f"g{generation}/pause", "1")
 
-    def forget_generation(self, generation: int, gpus: list[str]) -> None:
+    def forget_generation(self, generation: int, lives: Mapping[str, int]) -> None:
         """Delete what ranks said of a generation; its record and end stay for slow joiners."""
         self.store.delete_key(f"g{generation}/pause")
-        for gpu in gpus:
+        for gpu, life in lives.items():
             self.store.delete_key(f"g{generation}/settled/{gpu}")
-            self.store.delete_key(f"g{generation}/report/{gpu}")
+            self.store.delete_key(f"g{generation}/report/{gpu}/{life}")
 
     # --- one transaction
 
@@ -191,11 +191,12 @@ class Board:
         row = self._read(f"g{generation}/settled/{gpu}")
         return Settled(**row) if row else None
 
-    def report(self, generation: int, report: Report) -> None:
-        self._say(f"g{generation}/report/{report.gpu}", report)
+    def report(self, generation: int, report: Report, life: int) -> None:
+        """By life: what a process held is not what its successor on the same GPU holds."""
+        self._say(f"g{generation}/report/{report.gpu}/{life}", report)
 
-    def read_report(self, generation: int, gpu: str) -> Report | None:
-        row = self._read(f"g{generation}/report/{gpu}")
+    def read_report(self, generation: int, gpu: str, life: int) -> Report | None:
+        row = self._read(f"g{generation}/report/{gpu}/{life}")
         return Report(**row) if row else None
 
     def ready(self, gpu: str, life: int) -> None:

@@ -29,6 +29,7 @@ class JobSetup:
     windows: Windows
     port: int
     logs: Path
+    device: str
 
 
 class Roster:
@@ -56,6 +57,7 @@ class Roster:
             address=setup.job.run.address,
             port=setup.port,
             after=after,
+            device=setup.device,
         )
         log = setup.logs / f"gpu-{gpu.replace('/', '-')}.log"
         process = self._spawner.start(gpu, self.lives[gpu], log, worker_main, orders)

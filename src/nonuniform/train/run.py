@@ -6,22 +6,28 @@ contract in the folder, the summary also when the run fails.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import traceback
+from collections.abc import Callable, Sequence
 from pathlib import Path
+
+import torch
 
 from nonuniform.config import JobConfig, ScheduledEvent
 from nonuniform.errors import BadInput, NonuniformError, RunFailed
 from nonuniform.train.chronicle import Chronicle
 from nonuniform.train.data import Corpus, WindowOptions, Windows
+from nonuniform.train.device import decide_device
 from nonuniform.train.interrupt import Interrupt
 from nonuniform.train.journal import RunFolder
 from nonuniform.train.launcher import Launcher
 from nonuniform.train.membership import Board, host_store
 from nonuniform.train.roster import JobSetup
 from nonuniform.train.session import job_plan
+from nonuniform.train.spawn import Spawner
 from nonuniform.view.observer import NullObserver, RunObserver
 
-LOGS = "workers"  # what each worker prints, by GPU
+# torch.optim imports torch._dynamo at its first use: 1.7 s in every process, once here instead
+PRELOAD = ["torch._dynamo", "nonuniform.train.worker"]
 
 
 def train(
@@ -47,35 +53,39 @@ def train(
             f"[data] holdout = {job.data.holdout:g}: leaves no text to validate on, but "
             f"[run] val_every = {job.run.val_every}"
         )
+    device = decide_device(job, torch.cuda.device_count())
     store, port = host_store(job.run.address, job.run.port)
     with Interrupt() as interrupt:
         folder = RunFolder.create(out, overwrite)
-        logs = out.resolve() / LOGS
-        logs.mkdir(exist_ok=True)
-        setup = JobSetup(job, plan, corpus, windows, port, logs)
-        chronicle = Chronicle(folder, observer or NullObserver())
-        chronicle.start(_info(setup, out))
-        launcher = Launcher(setup, Board(store), chronicle, schedule, interrupt)
-        _run(launcher, chronicle)
+        setup = JobSetup(job, plan, corpus, windows, port, folder.logs, device)
+        chronicle = Chronicle(folder, observer or NullObserver(), job.parallel.replicas)
+
+        def run() -> None:
+            chronicle.start(_info(setup, out))
+            spawner = Spawner(PRELOAD)
+            Launcher(setup, Board(store), chronicle, schedule, interrupt, spawner).run()
+
+        _close_books_after(run, chronicle, folder)
     return 0
 
 
-def _run(launcher: Launcher, chronicle: Chronicle) -> None:
-    """However the launcher ends, the summary says it."""
+def _close_books_after(run: Callable[[], None], chronicle: Chronicle, folder: RunFolder) -> None:
+    """However the run ends, the summary says it."""
     status, reason = "failed", "unexpected error"
     try:
-        launcher.run()
-        status, reason = "done", f"all {launcher.position.step} steps committed"
-        chronicle.event("finished", reason, step=launcher.position.step)
+        run()
+        status, reason = "done", f"all {chronicle.steps} steps committed"
+        chronicle.event("finished", reason, step=chronicle.steps)
     except NonuniformError as error:
         reason = str(error)
-        chronicle.event("ended", reason, step=launcher.position.step)
+        chronicle.event("ended", reason, step=chronicle.steps)
         raise
-    except BaseException as error:
+    except BaseException as error:  # a fault of ours: one line for the person, the rest for us
         reason = f"{type(error).__name__}: {error}"
-        raise RunFailed(reason) from error
+        (folder.logs / "launcher.log").write_text(traceback.format_exc(), encoding="utf-8")
+        raise RunFailed(f"{reason} (see {folder.logs / 'launcher.log'})") from error
     finally:
-        chronicle.close(status, reason, launcher.record.generation)
+        chronicle.close(status, reason)
 
 
 def _info(setup: JobSetup, out: Path) -> dict[str, object]:

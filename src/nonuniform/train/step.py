@@ -21,12 +21,11 @@ from nonuniform.train.session import Session
 
 @dataclass(frozen=True)
 class StepResult:
-    """`loss_sum` over this replica's `tokens`; `grad_norm` and `step_tokens` of the whole step."""
+    """Of all replicas together: `loss_sum` over `tokens`, and the norm of the mean gradient."""
 
     loss_sum: float
     tokens: int
     grad_norm: float
-    step_tokens: float
 
     @property
     def finite(self) -> bool:
@@ -38,7 +37,7 @@ def train_step(session: Session, tokens_BT: Tensor) -> StepResult:
     inputs_BS, targets_BS = tokens_BT[:, :-1], tokens_BT[:, 1:]
     tokens = int((targets_BS != IGNORED).sum())
     sync = session.sync
-    sync.begin(tokens)
+    sync.begin()
     micros = min(session.job.batch.accumulation, len(tokens_BT))
     loss_sum = torch.zeros((), dtype=torch.float64, device=tokens_BT.device)
     pieces = zip(inputs_BS.tensor_split(micros), targets_BS.tensor_split(micros), strict=True)
@@ -49,9 +48,9 @@ def train_step(session: Session, tokens_BT: Tensor) -> StepResult:
         # Exactly 1, or NaN where the loss is not finite: then every rank sees a NaN norm and skips.
         loss.backward(1.0 + 0.0 * loss.detach())
         loss_sum += loss.detach()
-    sync.finish()
-    norm, step_tokens = sync.norm_and_tokens(session.job.optimizer.clip_norm)
-    return StepResult(loss_sum.item(), tokens, norm / step_tokens, step_tokens)
+    sync.finish(loss_sum, tokens)
+    norm, total, step_tokens = sync.norm_and_totals(session.job.optimizer.clip_norm)
+    return StepResult(total, step_tokens, norm / max(1, step_tokens))
 
 
 def apply_step(session: Session, step: int, result: StepResult) -> None:
@@ -60,16 +59,17 @@ def apply_step(session: Session, step: int, result: StepResult) -> None:
         session.optimizer.skip(step)
         return
     clip = clip_factor(result.grad_norm, session.job.optimizer.clip)
-    session.sync.scale(clip / result.step_tokens)
+    session.sync.scale(clip / max(1, result.tokens))
     session.optimizer.apply(step)
 
 
 @torch.no_grad()
 def validation_step(session: Session, tokens_BT: Tensor) -> StepResult:
-    """The loss of this replica's share of the held-out text; a small set may leave it nothing."""
-    if len(tokens_BT) == 0:
-        return StepResult(0.0, 0, 0.0, 0.0)
+    """The loss of the held-out text: tokens [sequences, length + 1] are this replica's share of it,
+    which may be nothing."""
+    loss: Tensor | float = 0.0
     inputs_BS, targets_BS = tokens_BT[:, :-1], tokens_BT[:, 1:]
-    loss = session.model.loss_sum(inputs_BS, targets_BS)
+    if len(tokens_BT):
+        loss = session.model.loss_sum(inputs_BS, targets_BS)
     tokens = int((targets_BS != IGNORED).sum())
-    return StepResult(loss.item(), tokens, 0.0, float(tokens))
+    return StepResult(*session.sync.totals(loss, tokens), grad_norm=0.0)

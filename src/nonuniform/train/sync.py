@@ -182,7 +182,8 @@ class GradientSync:
         self._bucket_of = {name: i for i, b in enumerate(buckets) for name, _ in b.plan.grads}
         self._waiting: list[set[str]] = []
         self._launched = len(buckets)
-        self._tokens = torch.zeros(1, dtype=torch.float64, device=buckets[0].buffer.device)
+        device = buckets[0].buffer.device
+        self._totals = torch.zeros(2, dtype=torch.float64, device=device)  # loss sum, tokens
         self._overlapping = False
         self._hooks = list(self._attach())
 
@@ -196,14 +197,12 @@ class GradientSync:
     def _hook(self, name: str) -> Callable[[Tensor], None]:
         return lambda parameter: self._ready(name)
 
-    def begin(self, tokens: int) -> None:
-        """Clear all gradients; `tokens` of this replica go ahead of the buckets."""
+    def begin(self) -> None:
+        """Clear all gradients."""
         torch._foreach_zero_([bucket.buffer for bucket in self.buckets])
         self._waiting = [{name for name, _ in bucket.plan.grads} for bucket in self.buckets]
         self._launched = 0
         self._overlapping = False
-        self._tokens.fill_(float(tokens))
-        self._lane.put(lambda: self._across.all_reduce(self._tokens))
 
     def arm(self) -> None:
         """The next backward is the last one of the step: let buckets leave as they fill."""
@@ -221,26 +220,47 @@ class GradientSync:
         self._launched += 1
         self._lane.put(lambda: bucket.sync(self._replica, self._across))
 
-    def finish(self) -> None:
-        """Flush what got no gradient as zeros; return when all gradients are final."""
+    def finish(self, loss_sum: Tensor | float, tokens: int) -> None:
+        """Flush what got no gradient as zeros; return when all gradients are final, and the
+        replicas' `loss_sum` and `tokens` are added up."""
         while self._launched < len(self.buckets):
             self._launch()
+        self._set_totals(loss_sum, tokens)
+        self._lane.put(lambda: self._across.all_reduce(self._totals))
         self._lane.drain()
 
-    def norm_and_tokens(self, p: float) -> tuple[float, float]:
-        """(p-norm of the summed gradient, tokens of the step): the same bits on every rank.
+    def _set_totals(self, loss_sum: Tensor | float, tokens: int) -> None:
+        self._totals[0] = loss_sum
+        self._totals[1] = float(tokens)
+
+    def totals(self, loss_sum: Tensor | float, tokens: int) -> tuple[float, int]:
+        """Loss sum and tokens of all replicas, where there is no gradient."""
+        self._set_totals(loss_sum, tokens)
+        self._across.all_reduce(self._totals)
+        _, loss, count = self._tell_all([])
+        return loss, count
+
+    def norm_and_totals(self, p: float) -> tuple[float, float, int]:
+        """(p-norm of the summed gradient, loss sum, tokens of the step): the same bits everywhere.
 
         Every logical element counts once: sync ranks take the norm of what they reduced, each in
         a slot of its own, so the sum over the replica adds nothing but zeros to it, and all
         combine the slots in the same order. Extra ranks reduce nothing, so theirs stay empty.
         """
-        slots = self._tokens.new_zeros(self._replica.size + 1)
-        slots[self._replica.rank] = self._local_norm(p)
+        parts, loss, tokens = self._tell_all([self._local_norm(p)])
+        return combine_norms(parts, p), loss, tokens
+
+    def _tell_all(self, own: list[Tensor]) -> tuple[list[float], float, int]:
+        """Every rank's value in a slot of its own, and the totals as rank 0 of each replica has
+        them: those were added in one group, so no two ranks differ in the last bit."""
+        slots = self._totals.new_zeros(self._replica.size + 2)
+        for value in own:
+            slots[self._replica.rank] = value
         if self._replica.rank == 0:
-            slots[-1] = self._tokens[0]
+            slots[-2:] = self._totals
         self._replica.all_reduce(slots)
-        *parts, tokens = slots.tolist()
-        return combine_norms(parts, p), tokens
+        *parts, loss, tokens = slots.tolist()
+        return parts, loss, int(tokens)
 
     def _local_norm(self, p: float) -> Tensor:
         norms = [
@@ -249,7 +269,7 @@ class GradientSync:
             if bucket.plan.reduced
         ]
         if not norms:
-            return self._tokens.new_zeros(())
+            return self._totals.new_zeros(())
         return torch.linalg.vector_norm(torch.stack(norms), p)
 
     def scale(self, factor: float) -> None:

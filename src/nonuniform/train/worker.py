@@ -7,10 +7,12 @@ to a generation; it settles into the one that is published, works, and gives up 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,6 +31,7 @@ from nonuniform.train.data import (
     split_by_share,
     step_positions,
 )
+from nonuniform.train.device import take_device
 from nonuniform.train.groups import (
     Fabric,
     GlooFabric,
@@ -46,7 +49,7 @@ from nonuniform.train.membership import (
     connect_store,
     is_commit,
 )
-from nonuniform.train.regroup import transfer_of
+from nonuniform.train.regroup import digest_of, transfer_of
 from nonuniform.train.session import DTYPES, Session, job_plan, open_groups, open_session
 from nonuniform.train.state import Received, ShardState, initial_state, recut
 from nonuniform.train.step import StepResult, apply_step, train_step, validation_step
@@ -67,6 +70,7 @@ class WorkerOrders:
     address: str
     port: int
     after: int
+    device: str
 
 
 def worker_main(orders: WorkerOrders) -> None:
@@ -85,6 +89,10 @@ def worker_main(orders: WorkerOrders) -> None:
     os._exit(status)
 
 
+OpenGroup = Callable[[str, int, int], Group]
+"""(name, rank, size) -> a connected group of the generation."""
+
+
 class Worker:
     """One process; `state` is what it holds, in or between generations."""
 
@@ -93,7 +101,7 @@ class Worker:
         self.job = orders.job
         self.board = board
         self.patience_s = orders.job.run.hang_timeout_s
-        self.device = pick_device(orders.job.run.device, orders.gpu)
+        self.device = take_device(orders.device, orders.job, orders.gpu)
         self.plan: ModelPlan = job_plan(orders.job)
         self.state: ShardState | None = None
         self.fabric = fabric_for(self.device, orders.address)
@@ -117,13 +125,22 @@ class Worker:
             member = record.placement.where(self.orders.gpu)
             kept: list[Any] = []
             try:
-                # A spare keeps what it holds: until the next commit it may be the last copy.
-                if member is not None and self._take_part(record, member, alarm, kept):
+                if member is None:
+                    self._lend(record, alarm, kept)
+                elif self._take_part(record, member, alarm, kept):
                     return
             except GenerationDead:
                 pass
+            self.board.report(generation, self._report(), self.orders.life)
             self.reaper.drop(kept)
-            self.board.report(generation, self._report())
+
+    def _lend(self, record: Record, alarm: Alarm, kept: list[Any]) -> None:
+        """A spare keeps its shard as long as it is that of the committed step: it may be the last
+        copy of a unit, and then it is asked to send it."""
+        if self.state is None or self.state.step < record.step:
+            self.state = None
+        elif record.step > 0:
+            self._exchange_units(record, self._group_opener(record, alarm, kept), self.state)
 
     def _next_record(self, generation: int) -> Record:
         """Spares may wait for days; the watch ends the process if the launcher is gone."""
@@ -145,16 +162,7 @@ class Worker:
     def _settle(self, record: Record, member: Member, alarm: Alarm, kept: list[Any]) -> Session:
         """Hold the shard of the new generation, and the groups to work in."""
         start = time.monotonic()
-        store = self._connect()
-        kept.append(store)
-        fabric = self.fabric
-
-        def open_one(name: str, rank: int, size: int) -> Group:
-            full = f"g{record.generation}/{name}"
-            group = alarm.run_aside(lambda: open_group(store, full, rank, size, alarm, fabric))
-            kept.append(group)
-            return group
-
+        open_one = self._group_opener(record, alarm, kept)
         groups = open_groups(record.placement, member, open_one)
         opened = time.monotonic()
         received = self._hold_shard(record, member, open_one)
@@ -167,10 +175,23 @@ class Worker:
         )
         return session
 
-    def _hold_shard(self, record: Record, member: Member, open_one: Any) -> int:
+    def _group_opener(self, record: Record, alarm: Alarm, kept: list[Any]) -> OpenGroup:
+        """Connects groups of a generation; what must be dropped after it goes to `kept`."""
+        store = self._connect()
+        kept.append(store)
+
+        def open_one(name: str, rank: int, size: int) -> Group:
+            full = f"g{record.generation}/{name}"
+            group = alarm.run_aside(lambda: open_group(store, full, rank, size, alarm, self.fabric))
+            kept.append(group)
+            return group
+
+        return open_one
+
+    def _hold_shard(self, record: Record, member: Member, open_one: OpenGroup) -> int:
         """Make `state` the shard of this generation; the bytes that came from others."""
-        degree = len(next(r.gpus for r in record.placement.replicas if r.replica == member.replica))
-        where = (degree, member.label)
+        degrees = {entry.replica: entry.degree for entry in record.placement.replicas}
+        where = (degrees[member.replica], member.label)
         if record.step == 0:
             if self.state is None or (self.state.degree, self.state.label) != where:
                 dtype = DTYPES[self.job.run.dtype]
@@ -178,17 +199,25 @@ class Worker:
                 self.state = initial_state(self.plan, where, seed, dtype, self.device)
             return 0
         held = self.state if self.orders.gpu in record.holdings else None
+        received, count = self._exchange_units(record, open_one, held)
+        self.state = recut(held or self._like(), self.plan, where, record.step, received)
+        return count
+
+    def _exchange_units(
+        self, record: Record, open_one: OpenGroup, held: ShardState | None
+    ) -> tuple[Received, int]:
+        """Send and receive what the plan says; (what was received, its bytes)."""
         moves = transfer_of(self.plan, record)
         gpus = participants(moves)
-        like = torch.empty(0, dtype=DTYPES[self.job.run.dtype], device=self.device)
-        received: Received = {}
-        count = 0
-        if self.orders.gpu in gpus:
-            group = open_one("transfer", gpus.index(self.orders.gpu), len(gpus))
-            route = TransferRoute(self.plan, moves, gpus, self.orders.gpu)
-            received, count = transfer(route, held, group, like)
-        self.state = recut(held or like, self.plan, where, record.step, received)
-        return count
+        if self.orders.gpu not in gpus:
+            return {}, 0
+        group = open_one("transfer", gpus.index(self.orders.gpu), len(gpus))
+        route = TransferRoute(self.plan, moves, gpus, self.orders.gpu)
+        return transfer(route, held, group, self._like())
+
+    def _like(self) -> torch.Tensor:
+        """Nothing, of the job's dtype on this rank's device."""
+        return torch.empty(0, dtype=DTYPES[self.job.run.dtype], device=self.device)
 
     def _held(self) -> ShardState:
         assert self.state is not None
@@ -212,6 +241,7 @@ class Cycle:
         self.record = record
         self.session = session
         self.validated = record.validated
+        self.digest = digest_of(worker.plan, record.placement)
         run = worker.job.run
         self.options = WorkOptions(run.steps, run.val_every)
 
@@ -274,14 +304,16 @@ class Cycle:
             generation=record.generation,
             kind=work.kind,
             step=work.step,
-            digest=record.digest,
+            digest=self.digest,
             loss_sum=result.loss_sum,
             tokens=result.tokens,
             grad_norm=result.grad_norm,
             finite=result.finite,
         )
         worker.board.vote(vote, len(record.placement.members()))
-        return worker.board.wait_outcome(record.generation, work, worker.patience_s)
+        while True:  # a launcher that is slow is not gone: then the watch ends the process
+            with contextlib.suppress(torch.distributed.DistStoreError):
+                return worker.board.wait_outcome(record.generation, work, worker.patience_s)
 
     def _commit(self, work: Work, result: StepResult) -> None:
         if work.kind == "train":
@@ -292,16 +324,6 @@ class Cycle:
                 self.worker.board.say_units(self.record.generation, work.step, gpu, hashes)
         else:
             self.validated = work.step
-
-
-def pick_device(wanted: str, gpu: str) -> torch.device:
-    """CUDA where it is (one device per local index; untested on hardware), else the CPU."""
-    if wanted == "cpu" or (wanted == "auto" and not torch.cuda.is_available()):
-        return torch.device("cpu")
-    index = int(gpu.split("/")[1]) % max(1, torch.cuda.device_count())
-    device = torch.device("cuda", index)
-    torch.cuda.set_device(device)
-    return device
 
 
 def fabric_for(device: torch.device, address: str) -> Fabric:

@@ -117,7 +117,7 @@ class Ghost:
                 return
             self._at(f"report {self.generation}")
             place = (-1, 0, 0) if self.held is None else self.held
-            self.board.report(self.generation, Report(self.gpu, *place))
+            self.board.report(self.generation, Report(self.gpu, *place), self.orders.life)
 
     def _take_part(self, record: Record, member: Member) -> bool:
         entry = next(r for r in record.placement.replicas if r.replica == member.replica)
@@ -134,7 +134,7 @@ class Ghost:
             if not self._meet(record, f"{work.kind}{work.step}"):
                 return False
             self._at(f"ready {work.step}")
-            outcome = self._vote(record, work, entry.share)
+            outcome = self._vote(record, work)
             if not is_commit(outcome):
                 return False
             if work.kind == "train":
@@ -158,9 +158,9 @@ class Ghost:
             time.sleep(LOOK_S)
         return True
 
-    def _vote(self, record: Record, work: Work, share: int) -> str:
+    def _vote(self, record: Record, work: Work) -> str:
         assert work.kind != "done"
-        tokens = share * TOKENS_PER_SEQUENCE
+        tokens = sum(record.placement.shares) * TOKENS_PER_SEQUENCE
         vote = Vote(
             gpu=self.gpu,
             generation=self.generation,

@@ -64,10 +64,10 @@ def differences(plan: ModelPlan, runs: Sequence[RankRun], reference: Reference) 
     found = Differences()
     for index, (loss, norm) in enumerate(zip(reference.losses, reference.norms, strict=True)):
         first = [run.results[index] for run in runs if run.member.label == 0]
-        tokens = sum(result.tokens for result in first)
-        found.raise_to(loss=abs(sum(result.loss_sum for result in first) / tokens - loss))
+        tokens = first[0].tokens
+        found.raise_to(loss=abs(first[0].loss_sum / tokens - loss))
         for run in runs:
-            assert run.results[index].step_tokens == tokens
+            assert run.results[index].tokens == tokens
             found.raise_to(norm=abs(run.results[index].grad_norm - norm))
     for run in runs:
         for step, gradients in run.gradients.items():

@@ -103,7 +103,7 @@ def sync_by_hand(seat: Seat, order: SyncOrder) -> list[SyncStep]:
     sync = GradientSync(buckets, parameters, groups.reshard, groups.across, lane_for(CPU))
     done = []
     for tokens, micros in order.steps:
-        sync.begin(tokens)
+        sync.begin()
         for index, micro in enumerate(micros):
             if index == len(micros) - 1:
                 sync.arm()
@@ -112,8 +112,8 @@ def sync_by_hand(seat: Seat, order: SyncOrder) -> list[SyncStep]:
                 for name, grad in micro.items()
             ]
             torch.stack(parts).sum().backward()
-        sync.finish()
-        norm, step_tokens = sync.norm_and_tokens(order.p)
+        sync.finish(0.0, tokens)
+        norm, _, step_tokens = sync.norm_and_totals(order.p)
         grads = {name: _copy(parameter.grad) for name, parameter in parameters.items()}
         done.append(SyncStep(norm, step_tokens, grads))
     sync.close()

@@ -66,10 +66,10 @@ def partial_gradients(seat: Seat, order: TrainOrder) -> RankRun:
     run = RankRun(session.member, session.state.degree)
     tokens = torch.from_numpy(order.tokens[0])
     count = tokens[:, 1:].numel()
-    session.sync.begin(count)
+    session.sync.begin()
     session.model.loss_sum(tokens[:, :-1], tokens[:, 1:]).backward()
     run.gradients[1] = gradients_of(session, 1.0 / count)
-    session.sync.finish()
+    session.sync.finish(0.0, count)
     session.sync.close()
     return run
 
@@ -92,7 +92,7 @@ def run_step(
     result = train_step(session, torch.from_numpy(tokens))
     run.results.append(result)
     if step in keep:
-        run.gradients[step] = gradients_of(session, 1.0 / result.step_tokens)
+        run.gradients[step] = gradients_of(session, 1.0 / result.tokens)
     apply_step(session, step, result)
     if step in keep:
         run.applied[step] = gradients_of(session, 1.0)
