@@ -14,7 +14,7 @@ help:
 	@echo "make demo    train, lose GPUs on the way, get them back, and look at the result"
 	@echo "make test    the tests (make soak: the long ones)"
 	@echo "make check   style, types, who imports whom, and the core without torch"
-	@echo "make bench   the figures in the docs"
+	@echo "make bench   how long things take on this machine"
 	@echo "make setup   only the environment in $(VENV); make clean removes it"
 
 setup: $(READY)

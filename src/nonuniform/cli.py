@@ -1,39 +1,92 @@
 """The command line: `nonuniform COMMAND`.
 
-In: arguments. Out: what the command prints, and its exit status: 0 done, 2 bad input, 3 the run
-could not go on. Each command calls one function elsewhere and imports it only then, so that the
-commands that plan work where torch is not installed. DESIGN "Outside contract".
+In: arguments. Out: what the command prints, and its exit status: 0 done, 1 whoever read the output
+has gone, 2 bad input, 3 the run could not go on, 130 interrupted before it began. Each command
+calls one function elsewhere and imports it only then, so that the commands that plan work where
+torch is not installed. DESIGN "Outside contract".
 """
 
 from __future__ import annotations
 
 import json
+import select
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, NoReturn, TextIO
 
 import typer
 
 from nonuniform import __version__
 from nonuniform.errors import BadInput, NonuniformError
 
+READER_GONE, INTERRUPTED = 1, 130
+# UsageError of click, or of the copy of click that newer versions of typer bring along.
+_USAGE_ERROR: type[Any] = typer.BadParameter.__bases__[0]
+
 app = typer.Typer(
     help="Train with replicas of different degree: when a GPU dies, its replica only gets slower.",
-    no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    rich_markup_mode=None,  # usage errors stay plain lines, for people and for scripts
+    rich_markup_mode=None,  # help stays plain text, for people and for scripts
 )
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command; what a person did wrong is one line on stderr, never a traceback."""
     try:
-        app(list(arguments) if arguments is not None else None, prog_name="nonuniform")
+        sys.exit(_run(list(sys.argv[1:] if arguments is None else arguments)))
     except NonuniformError as error:
-        typer.echo(f"nonuniform: {error}", err=True)
-        sys.exit(error.exit_status)
+        _complain(str(error), error.exit_status)
+    except _USAGE_ERROR as error:
+        _complain(_one_line(error), BadInput.exit_status)
+    except KeyboardInterrupt:
+        _complain("interrupted", INTERRUPTED)
+    except BrokenPipeError:
+        if _stdout_has_a_reader():
+            raise  # it was another pipe: a fault of ours
+        _discard(sys.stdout)
+        sys.exit(READER_GONE)
+
+
+def _run(arguments: list[str]) -> int:
+    command = typer.main.get_command(app)
+    try:
+        with command.make_context("nonuniform", arguments) as context:
+            command.invoke(context)
+    except typer.Exit as leaving:
+        return leaving.exit_code
+    return 0
+
+
+def _one_line(error: Any) -> str:
+    """What is wrong with the arguments, and where to read how they are meant."""
+    said = " ".join(error.format_message().split()).rstrip(".")
+    command = error.ctx.command_path if error.ctx else "nonuniform"
+    return f"{said} (see {command} --help)"
+
+
+def _complain(line: str, status: int) -> NoReturn:
+    try:
+        typer.echo(f"nonuniform: {line}", err=True)
+    except OSError:  # nobody reads it
+        _discard(sys.stderr)
+    sys.exit(status)
+
+
+def _discard(stream: TextIO) -> None:
+    from nonuniform.view.observer import discard
+
+    discard(stream)
+
+
+def _stdout_has_a_reader() -> bool:
+    try:
+        poll = select.poll()
+        poll.register(sys.stdout.fileno(), select.POLLOUT)
+    except (OSError, ValueError):  # not a file of the system
+        return True
+    return not any(happened & (select.POLLERR | select.POLLHUP) for _, happened in poll.poll(0))
 
 
 def _show_version(wanted: bool) -> None:
@@ -129,10 +182,11 @@ def doctor(
 ) -> None:
     """Check whether this machine can run what is here."""
     from nonuniform.doctor.examine import examine
+    from nonuniform.doctor.measure import current_folder
     from nonuniform.doctor.show import print_table, to_json
     from nonuniform.doctor.verdict import exit_status
 
-    checks = examine(Path.cwd())
+    checks = examine(current_folder())
     if as_json:
         typer.echo(json.dumps(to_json(checks)))
     else:
@@ -146,4 +200,4 @@ def _require_torch() -> None:
     except ModuleNotFoundError as error:
         if (error.name or "").split(".")[0] != "torch":
             raise
-        raise BadInput("training needs torch: pip install 'nonuniform[train]'") from None
+        raise BadInput("training needs torch: from a checkout, pip install '.[train]'") from None

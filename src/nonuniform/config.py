@@ -14,7 +14,7 @@ import json
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -32,6 +32,8 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 BelowOne = Annotated[float, Field(ge=0, lt=1)]
 UpToOne = Annotated[float, Field(ge=0, le=1)]
+# A NUL ends a string wherever the system reads it.
+SystemText = Annotated[str, Field(pattern=r"^[^\x00]*$")]
 
 _NO_OTHER_KEYS = ConfigDict(extra="forbid")
 
@@ -85,8 +87,8 @@ class DataConfig:
 
     __pydantic_config__ = _NO_OTHER_KEYS
 
-    text: tuple[str, ...] = ()
-    root: Annotated[str, Field(min_length=1)] = "."
+    text: tuple[SystemText, ...] = ()
+    root: Annotated[SystemText, Field(min_length=1)] = "."
     holdout: BelowOne = 0.05
 
 
@@ -134,7 +136,8 @@ class OptimizerConfig:
 
 @dataclass(frozen=True)
 class RunConfig:
-    """`[run]`: how long, how exact, and how the run defends itself. `val_every` = 0 is never."""
+    """`[run]`: how long, how exact, and how the run defends itself. `val_every` = 0 is never.
+    `bucket_mb` is in MiB (2**20 bytes): how much of the gradients travels together."""
 
     __pydantic_config__ = _NO_OTHER_KEYS
 
@@ -146,9 +149,9 @@ class RunConfig:
     log_sample_ids: bool = False
     check_units: bool = False
     bucket_mb: Positive = 4.0
-    address: Annotated[str, Field(min_length=1)] = "127.0.0.1"
+    address: Annotated[SystemText, Field(min_length=1)] = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65535)] = 0
-    hang_timeout_s: Positive = 120.0
+    hang_timeout_s: Annotated[float, Field(ge=0.5, le=1e6, allow_inf_nan=False)] = 120.0
     nonfinite: Literal["skip", "stop"] = "skip"
     device: Literal["auto", "cpu", "cuda"] = "auto"
 
@@ -171,13 +174,6 @@ class JobConfig:
             run = replace(self.run, val_sequences=self.batch.sequences)
             object.__setattr__(self, "run", run)
 
-    def to_json(self) -> str:
-        return json.dumps(asdict(self))
-
-    @staticmethod
-    def from_json(text: str) -> JobConfig:
-        return _JOB.validate_json(text, strict=True)
-
 
 _JOB = TypeAdapter(JobConfig)
 
@@ -199,8 +195,15 @@ def load_job(path: Path, overrides: Mapping[str, object] | None = None) -> JobCo
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
         raise BadInput(f"{path}: {problems[0]}{more}")
     _check_degrees(job, path)
-    root = str((path.parent / job.data.root).resolve())
-    return replace(job, data=replace(job.data, root=root))
+    return replace(job, data=replace(job.data, root=_absolute(path, job.data.root)))
+
+
+def _absolute(path: Path, root: str) -> str:
+    try:
+        return str((path.parent / root).resolve())
+    except (OSError, RuntimeError, ValueError) as error:  # a loop of links, a name too long
+        reason = str(error).replace("\n", " ")
+        raise BadInput(f"{path}: [data] root: cannot be followed: {reason}") from None
 
 
 def _read_toml(path: Path) -> dict[str, Any]:
@@ -250,11 +253,6 @@ def _check_model(job: JobConfig) -> list[str]:
 def _check_parallel(job: JobConfig) -> list[str]:
     parallel, batch = job.parallel, job.batch
     problems = []
-    if parallel.min_degree > parallel.degree:
-        problems.append(
-            f"[parallel] min_degree: must be at most degree = {parallel.degree}, "
-            f"got {parallel.min_degree}"
-        )
     if batch.sequences < parallel.replicas:
         problems.append(
             f"[batch] sequences: must be at least one per replica, "

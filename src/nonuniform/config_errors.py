@@ -26,6 +26,7 @@ _MUST_BE: Mapping[str, str] = {
     "bool_type": "true or false",
     "string_type": "a string",
     "string_too_short": "a string that is not empty",
+    "string_pattern_mismatch": "a string without a NUL",
     "tuple_type": "a list",
     "dataclass_type": "a table",
     "literal_error": "{expected}",

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -65,8 +68,11 @@ def test_layout_for_people(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     "arguments",
     [
+        [],
         ["layout", "--units", "8"],
         ["layout", "--units", "0", "--base", "8", "--degree", "7"],
+        ["layout", "--units", "x", "--base", "8", "--degree", "7"],
+        ["layout", "--unts", "8"],
         ["layout", "--units", "8", "--base", "7", "--degree", "8"],
         ["train"],
         ["no-such-command"],
@@ -76,8 +82,57 @@ def test_layout_for_people(capsys: pytest.CaptureFixture[str]) -> None:
 def test_wrong_use_is_status_2(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
     status, out, err = call(capsys, *arguments)
     assert (status, out) == (2, "")
-    assert err
-    assert "Traceback" not in err
+    assert re.fullmatch(r"nonuniform: \S.*\n", err)
+
+
+@pytest.mark.parametrize("command", ["", "layout", "train", "demo", "doctor"])
+def test_help_is_no_error(capsys: pytest.CaptureFixture[str], command: str) -> None:
+    status, out, err = call(capsys, *command.split(), "--help")
+    assert (status, err) == (0, "")
+    assert out.startswith(f"Usage: nonuniform {command}".rstrip())
+
+
+def test_a_usage_error_names_the_command_that_explains(capsys: pytest.CaptureFixture[str]) -> None:
+    _, _, err = call(capsys, "train")
+    assert err == "nonuniform: Missing argument 'JOB.toml' (see nonuniform train --help)\n"
+
+
+def test_an_interrupt_before_the_run_is_one_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("nonuniform.config.load_job", interrupt)
+    called = call(capsys, "train", "JOB.toml", "--out", "x")
+    assert called == (130, "", "nonuniform: interrupted\n")
+
+
+def test_a_demo_that_has_no_folder_is_one_line(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    pytest.importorskip("torch")
+    (tmp_path / "file").write_text("")
+    status, out, err = call(capsys, "demo", "--out", str(tmp_path / "file"))
+    assert (status, out) == (2, "")
+    assert err == f"nonuniform: --out {tmp_path / 'file'}: cannot be written to: File exists\n"
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("arguments", ["layout --units 8 --base 8 --degree 7", "--help"])
+def test_a_reader_that_has_gone_is_no_traceback(arguments: str, unbuffered: str) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    run = subprocess.run(
+        [sys.executable, "-c", "from nonuniform.cli import main; main()", *arguments.split()],
+        stdout=writer,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+        timeout=60,
+        check=False,
+    )
+    os.close(writer)
+    assert (run.returncode, run.stderr) == (1, b"")
 
 
 def test_bad_input_is_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -110,4 +165,5 @@ def test_without_torch_train_says_how_to_get_it(tmp_path: Path) -> None:
     job.write_text(JOB)
     run = call_without_torch("train", str(job), "--out", str(tmp_path / "out"))
     assert run.returncode == 2
-    assert run.stderr == "nonuniform: training needs torch: pip install 'nonuniform[train]'\n"
+    advice = "training needs torch: from a checkout, pip install '.[train]'"
+    assert run.stderr == f"nonuniform: {advice}\n"

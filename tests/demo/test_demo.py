@@ -16,6 +16,7 @@ from rich.console import Console
 
 from nonuniform.demo import Runtime, run
 from nonuniform.demo import job as demo_job
+from nonuniform.errors import BadInput
 from nonuniform.view.picture import HINT
 
 
@@ -70,10 +71,11 @@ def test_it_tells_the_whole_story(rehearsal: ModuleType, tmp_path: Path) -> None
         "GPU 1/2 died at step 12: replica 1 goes on at degree 3 of 4",
         "Second run: the same job, undisturbed",
         "12 3.825543 3.825543 0 4 3 1/2 lost",
-        "1/2 12 4 ms 80 ms 30 ms 1.2 MB 0.29 s 0.40 s",
+        "1/2 12 4 ms 80 ms 30 ms 1.1 MiB 0.29 s 0.41 s",
+        "1/2 34 - 80 ms 30 ms 1.1 MiB 20 ms 0.14 s",
         "differ by at most 1.0e-06",
         "All 60 steps were committed once in both runs, with the same 720 samples",
-        "the next step came within 0.40 s, each of the 2 times",
+        "the next step came within 0.41 s, each of the 2 times",
     ):
         assert phrase in story
     assert (tmp_path / "with-failures" / "steps.jsonl").is_file()
@@ -159,12 +161,23 @@ def test_a_run_that_stops_ends_the_demo_with_its_reason(
     rehearsal: ModuleType, tmp_path: Path
 ) -> None:
     def stop(calls: list[Any]) -> None:
-        calls[-1][1].update(exit_status=3, reason="no replica is left")
+        calls[-1][1].update(status="failed", reason="no replica is left")
 
     status, text = play(tmp_path, runtime(rehearsal, stop, status=3))
     assert status == 3
     assert "could not go on: no replica is left" in text
     assert "Second run" not in text
+
+
+def test_a_folder_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
+    parts = Runtime(lambda path: None, lambda *_: [], lambda *_, **__: 0)
+    in_the_way = tmp_path / "file"
+    in_the_way.write_text("")
+    for out in (in_the_way, in_the_way / "below", Path("/proc/no-such-folder")):
+        with pytest.raises(BadInput) as caught:
+            run(out, console=Console(file=io.StringIO()), runtime=parts)
+        assert str(caught.value).startswith(f"--out {out}: cannot be written to: ")
+        assert "\n" not in str(caught.value)
 
 
 def test_the_job_and_its_script_are_valid_for_train(tmp_path: Path) -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import io
 import json
+import os
+import shutil
 import socket
 import sys
 import time
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from rich.console import Console
@@ -32,10 +36,32 @@ def test_every_check_of_this_machine_is_reported(tmp_path: Path) -> None:
 def test_measures_are_plausible(tmp_path: Path) -> None:
     assert measure.usable_cores() > 0
     assert (measure.available_memory_gib() or 1) > 0
-    assert measure.free_disk_gib(tmp_path) > 0
+    assert (measure.free_disk_gib(tmp_path) or 0) > 0
+    assert measure.free_disk_gib(tmp_path / "absent") is None
     assert measure.package_version("numpy") is not None
     assert measure.package_version("no-such-package-here") is None
     assert measure.shared_memory_gib(tmp_path / "absent") is None
+
+
+def test_what_cannot_be_read_is_no_exception(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> NoReturn:
+        raise PermissionError(13, "Permission denied")
+
+    for owner, name in (
+        (shutil, "disk_usage"),
+        (os, "listdir"),
+        (Path, "read_text"),
+        (Path, "cwd"),
+        (importlib.metadata, "version"),
+    ):
+        monkeypatch.setattr(owner, name, refuse)
+    folder = measure.current_folder()
+    assert measure.free_disk_gib(folder) is None
+    assert measure.shared_memory_gib() is None
+    assert measure.available_memory_gib() is None
+    assert measure.gpu_device_files() == 0
+    assert measure.usable_cores() > 0
+    assert measure.package_versions(("numpy",)) == {"numpy": None}
 
 
 def test_ports_stop_at_the_first_error(monkeypatch: pytest.MonkeyPatch) -> None:

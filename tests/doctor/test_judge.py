@@ -45,6 +45,7 @@ OK, WARN, FAIL = Status.OK, Status.WARN, Status.FAIL
         (judge.judge_disk(50.0, "/runs"), OK),
         (judge.judge_disk(0.5, "/runs"), WARN),
         (judge.judge_disk(0.01, "/runs"), FAIL),
+        (judge.judge_disk(None, "/runs"), WARN),
         (judge.judge_shared_memory(0.0625, has_gpus=False), OK),
         (judge.judge_shared_memory(None, has_gpus=False), OK),
         (judge.judge_shared_memory(16.0, has_gpus=True), OK),

@@ -75,42 +75,61 @@ class _Teller:
     def tell(self) -> list[Call]:
         plan = self.plan
         self.calls.append(("on_start", plan.info()))
-        self.event("started", 1)
+        for gpu in plan.info()["gpus"]:
+            self.event("started", 0, gpu, reason="process 4711 started")
+        self.event("generation", 0, reason="all GPUs healthy")
         for step in range(1, plan.steps + 1):
-            self.joins(step)
-            self.failures(step)
+            joined = self.joins(step)
+            lost = self.failures(step)
             self.time_s += STEP_S
             self.calls.append(("on_step", self.step_record(step)))
+            if lost:
+                self.changed("recovery", step, lost[0], detect_s=0.004, redo_s=0.29)
+            for gpu in joined:
+                self.changed("joined", step, gpu, detect_s=None, redo_s=0.02)
             if plan.val_every and step % plan.val_every == 0:
                 self.event("validation", step, loss=loss_at(step) + 0.05)
-        self.event("finished", plan.steps)
-        self.calls.append(("on_end", {"exit_status": 0, "steps": plan.steps, "reason": ""}))
+        reason = f"all {plan.steps} steps committed"
+        self.event("finished", plan.steps, reason=reason)
+        summary = {"status": "done", "reason": reason, "steps": plan.steps, "time_s": self.time_s}
+        self.calls.append(("on_end", summary))
         return self.calls
 
-    def joins(self, step: int) -> None:
+    def joins(self, step: int) -> list[str]:
+        joined = []
         for incident in self.plan.incidents:
             if incident.kind == "returned" and incident.step == step:
-                self.event("returned", step, incident.gpu)
+                self.event("returned", step, incident.gpu, reason="process 4712 started")
             if incident.kind == "returned" and incident.step + incident.warmup == step:
                 self.down.discard(incident.gpu)
-                self.generation += 1
-                self.event("joined", step, incident.gpu)
-                self.recovery(step, incident.gpu, detect_s=0.0, redo_s=0.0)
+                joined.append(incident.gpu)
+        if joined:
+            self.regroup(step)
+        return joined
 
-    def failures(self, step: int) -> None:
+    def failures(self, step: int) -> list[str]:
         lost = [i for i in self.plan.incidents if i.kind == "failed" and i.step == step]
         for incident in lost:
             self.down.add(incident.gpu)
             self.event("failed", step, incident.gpu, reason=incident.reason)
         if lost:
-            self.generation += 1
-            self.recovery(step, lost[0].gpu, detect_s=0.004, redo_s=0.29)
+            self.time_s += 0.004 + 0.29
+            self.regroup(step)
+        return [incident.gpu for incident in lost]
 
-    def recovery(self, step: int, gpu: str, detect_s: float, redo_s: float) -> None:
-        self.time_s += 0.11 + detect_s + redo_s
+    def regroup(self, step: int) -> None:
+        self.generation += 1
+        self.time_s += 0.11
+        self.event("generation", step - 1, reason="batch shares 8+4")
+
+    def changed(
+        self, kind: str, step: int, gpu: str, detect_s: float | None, redo_s: float
+    ) -> None:
+        """Told right after the first commit; the whole is a little more than its parts."""
+        total_s = (detect_s or 0.0) + 0.08 + 0.03 + redo_s + 0.01
         self.event(
-            "recovery", step, gpu, detect_s=detect_s, regroup_s=0.08, transfer_s=0.03,
-            redo_s=redo_s, transfer_bytes=1_203_456,
+            kind, step, gpu, detect_s=detect_s, regroup_s=0.08, transfer_s=0.03, redo_s=redo_s,
+            transfer_bytes=1_203_456, total_s=total_s,
         )  # fmt: skip
 
     def event(self, kind: str, step: int, gpu: str | None = None, **more: Any) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import re
+import subprocess
+import sys
 import time
 from types import ModuleType
 
@@ -143,20 +145,84 @@ def test_log_lines_tell_each_incident_once(rehearsal: ModuleType) -> None:
     assert text.count("validation loss") == 3
 
 
-def test_a_join_without_timings_is_still_told() -> None:
-    stream = io.StringIO()
+class Gone(io.StringIO):
+    """A stream that takes one write and fails from then on."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__()
+        self.error = error
+
+    def write(self, text: str) -> int:
+        if self.getvalue():
+            raise self.error
+        return super().write(text)
+
+
+ERRORS = [BrokenPipeError(32, "Broken pipe"), OSError(5, "I/O"), ValueError("closed file")]
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=repr)
+def test_log_lines_nobody_can_read_do_not_end_the_run(
+    rehearsal: ModuleType, error: Exception
+) -> None:
+    stream = Gone(error)
+    rehearsal.play(rehearsal.Rehearsal().calls(), PlainObserver(stream))
+    assert stream.getvalue().count("\n") == 1
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=repr)
+def test_a_terminal_that_is_gone_does_not_end_the_run(
+    rehearsal: ModuleType, error: Exception
+) -> None:
+    stdout = sys.stdout
+    console = Console(file=Gone(error), force_terminal=True, width=80, height=24)
+    live = LiveObserver(console)
+    rehearsal.play(rehearsal.Rehearsal().calls(), live)
+    assert live.draws <= 1
+    assert sys.stdout is stdout  # which the live view takes over while it is there
+
+
+def test_a_pipe_whose_reader_leaves_gives_no_error_at_the_end(rehearsal: ModuleType) -> None:
+    script = (
+        "import sys; from nonuniform.view.plain import PlainObserver\n"
+        "plain = PlainObserver()\n"
+        "plain.on_start({'replicas': 1, 'degree': 1, 'steps': 9})\n"
+        "sys.stdin.readline()\n"
+        "for step in range(1, 10): plain.on_step({'step': step, 'loss': 1.0})\n"
+        "print('more that nobody reads')"
+    )
+    command = [sys.executable, "-c", script]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe) as process:
+        assert process.stdout is not None
+        assert b"1 replicas" in process.stdout.readline()
+        process.stdout.close()
+        _, said = process.communicate(b"go on\n", timeout=60)
+    assert (process.returncode, said) == (0, b"")
+
+
+def test_a_stream_that_does_not_know_a_letter_gets_it_escaped() -> None:
+    stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
     plain = PlainObserver(stream)
-    plain.on_start({"replicas": 2, "degree": 4, "min_degree": 2, "steps": 60})
-    plain.on_event({"kind": "joined", "gpu": "1/2", "step": 34, "time_s": 3.0})
-    plain.on_step({"step": 34, "loss": 3.0, "time_s": 3.2})
-    assert "GPU 1/2 joined at step 34: replica 1 is at full degree 4 again" in stream.getvalue()
+    plain.on_start({"replicas": 1, "degree": 1, "steps": 9, "out": "Läufe"})
+    stream.seek(0)
+    assert "writing to L\\xe4ufe" in stream.read()
+
+
+def test_log_lines_do_not_name_every_process_that_starts(rehearsal: ModuleType) -> None:
+    stream = io.StringIO()
+    rehearsal.play(rehearsal.Rehearsal().calls(), PlainObserver(stream))
+    assert "process 4711 started" not in stream.getvalue()
+    assert stream.getvalue().count("all 60 steps committed") == 1
 
 
 def test_the_reason_of_a_failed_run_is_the_last_line() -> None:
     stream = io.StringIO()
     plain = PlainObserver(stream)
     plain.on_start({"replicas": 2, "degree": 4, "min_degree": 2, "steps": 60})
-    plain.on_end({"exit_status": 3, "reason": "no replica is left"})
+    plain.on_event({"kind": "ended", "reason": "no replica is left", "step": 0, "time_s": 1.0})
+    plain.on_end({"status": "failed", "reason": "no replica is left", "time_s": 1.1})
+    assert stream.getvalue().count("no replica is left") == 1
     assert (
         stream.getvalue()
         .splitlines()[-1]

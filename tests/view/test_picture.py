@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import json
 import struct
 from pathlib import Path
 from types import ModuleType
@@ -10,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from nonuniform.view.picture import HINT, draw_run
+from nonuniform.view.picture import HINT, _draw_degrees, draw_run
+from nonuniform.view.records import read_run
 
 
 def png_size(path: Path) -> tuple[int, int]:
@@ -50,6 +52,32 @@ def test_odd_runs_are_drawn_too(rehearsal: ModuleType, tmp_path: Path) -> None:
     broken = rehearsal.write(calls, tmp_path / "broken")
     for folder in (many, short, broken):
         assert draw_run([("one", folder), ("same", folder)], tmp_path / "odd.png") is None
+
+
+def test_a_dissolved_replica_is_drawn_at_degree_0(rehearsal: ModuleType, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    lost = [rehearsal.Incident("failed", f"1/{index}", 5) for index in range(3)]
+    folder = rehearsal.write(rehearsal.Rehearsal(12, incidents=lost).calls(), tmp_path / "run")
+    assert json.loads((folder / "steps.jsonl").read_text().splitlines()[6])["degrees"] == [4, 0]
+    from matplotlib.figure import Figure
+
+    panel = Figure().subplots()
+    _draw_degrees(panel, read_run(folder))
+    (line,) = [line for line in panel.get_lines() if line.get_label() == "replica 1"]
+    assert [round(y) for y in line.get_ydata()] == [4] * 4 + [0] * 8
+
+
+@pytest.mark.parametrize("replicas", [3, 9])
+def test_lines_that_name_fewer_replicas_are_drawn(
+    rehearsal: ModuleType, tmp_path: Path, replicas: int
+) -> None:
+    pytest.importorskip("matplotlib")
+    calls = rehearsal.Rehearsal(6, replicas, sequences=18, incidents=()).calls()
+    for name, record in calls:
+        if name == "on_step" and record["step"] > 3:
+            del record["degrees"][1:]
+    folder = rehearsal.write(calls, tmp_path / "short")
+    assert draw_run([("one", folder)], tmp_path / "short.png") is None
 
 
 def test_without_matplotlib_there_is_a_hint(

@@ -22,10 +22,11 @@ FOLD = {
 
 
 def state_at(calls: list[tuple[str, dict[str, Any]]], step: int, kind: str = "") -> RunState:
-    """Before `step` was committed; with `kind`, right after the first such event of that step."""
+    """Before `step` was committed, and before what happened on the way; with `kind`, right after
+    the first such event of that step."""
     state = RunState()
     for name, record in calls:
-        if name == "on_step" and record["step"] == step:
+        if not kind and name == "on_step" and record["step"] == step:
             break
         state = FOLD[name](state, record)
         if kind and record.get("kind") == kind and record.get("step") == step:
@@ -52,7 +53,7 @@ def test_it_shows_steps_loss_degrees_and_the_last_incidents(rehearsal: ModuleTyp
     assert row_of(text, 0)[:8] == ["0", "■■■■", "4", "of", "4", "8", "of", "12"]
     assert row_of(text, 1)[:8] == ["1", "□■◇■", "2", "of", "4", "4", "of", "12"]
     assert "GPU 1/0 died at step 20: replica 1 goes on at degree 2 of 4" in text
-    assert "next step committed after 0.40 s in all" in text
+    assert "next step committed after 0.41 s in all" in text
 
 
 def test_marks_stand_below_the_steps_they_belong_to(rehearsal: ModuleType) -> None:
@@ -82,23 +83,41 @@ def test_a_dissolved_replica_shows_its_spares(rehearsal: ModuleType) -> None:
     lost = [rehearsal.Incident("failed", f"1/{index}", 9) for index in range(3)]
     text = text_of(state_at(rehearsal.Rehearsal(incidents=lost).calls(), 12))
     assert row_of(text, 1)[:5] == ["1", "□□□▪", "0", "of", "4"]
-    assert "dissolved, spares" in text
+    row = next(line for line in text.splitlines() if line.split()[:2] == ["1", "□□□▪"])
+    assert row.split() == ["1", "□□□▪", "0", "of", "4", "-", "-", "dissolved,", "1", "spare"]
 
 
-def test_a_replica_with_borrowed_gpus_says_so() -> None:
-    info = {"replicas": 2, "degree": 4, "min_degree": 4, "steps": 10}
-    state = after_start(RunState(), info)
-    state = after_event(state, {"kind": "failed", "gpu": "1/2", "step": 1})
-    state = after_event(state, {"kind": "recovery", "gpu": "1/2", "step": 1, "regroup_s": 0.1})
-    state = after_step(state, {"step": 1, "loss": 3.0, "degrees": [4, 4]})
-    assert row_of(text_of(state), 1)[1] == "■■□■+1"
+def test_a_dissolved_replica_of_many_gpus_shows_no_working_one(rehearsal: ModuleType) -> None:
+    lost = [rehearsal.Incident("failed", f"1/{index}", 9) for index in range(9)]
+    plan = rehearsal.Rehearsal(degree=72, min_degree=64, incidents=lost)
+    text = text_of(state_at(plan.calls(), 12))
+    assert set(row_of(text, 1)[1]) == {"▪", "□"}
+    assert "dissolved, 63 spares" in text
+
+
+def test_a_replica_without_a_living_gpu_has_no_spares() -> None:
+    state = after_start(RunState(), {"replicas": 2, "degree": 2, "min_degree": 1, "steps": 10})
+    for gpu in ("1/0", "1/1"):
+        state = after_event(state, {"kind": "failed", "gpu": gpu, "step": 1})
+    state = after_step(state, {"step": 1, "loss": 3.0, "degrees": [2, 0], "batch_shares": [4, 0]})
+    state = after_event(state, {"kind": "recovery", "gpu": "1/0", "step": 1})
+    assert row_of(text_of(state), 1) == ["1", "□□", "0", "of", "2", "-", "-", "dissolved"]
+
+
+def test_short_lists_of_degrees_and_shares_are_survived() -> None:
+    state = after_start(RunState(), {"replicas": 3, "degree": 2, "min_degree": 1, "steps": 10})
+    for step in (1, 2):
+        record = {"step": step, "time_s": float(step), "loss": 3.0, "tokens": 64}
+        state = after_step(state, {**record, "degrees": [2], "batch_shares": [4]})
+    assert row_of(text_of(state), 2)[:6] == ["2", "■■", "2", "of", "2", "-"]
 
 
 def test_the_end_is_shown(rehearsal: ModuleType) -> None:
     calls = rehearsal.Rehearsal().calls()
     assert "ended at 0:24" in text_of(state_at(calls, 61))
-    failed = after_end(state_at(calls, 30), {"exit_status": 3, "reason": "no replica is left"})
+    failed = after_end(state_at(calls, 30), {"status": "failed", "reason": "no replica is left"})
     assert "stopped at" in text_of(failed)
+    assert "stopped after step 29: no replica is left" in text_of(failed)
 
 
 @pytest.mark.parametrize("width", [60, 80, 120, 200])

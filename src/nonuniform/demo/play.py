@@ -15,7 +15,7 @@ from rich.console import Console
 
 from nonuniform.demo import job as demo_job
 from nonuniform.demo import tell
-from nonuniform.errors import RunFailed
+from nonuniform.errors import BadInput, RunFailed
 from nonuniform.view.compare import compare_records
 from nonuniform.view.live import choose_observer
 from nonuniform.view.picture import draw_run
@@ -74,9 +74,12 @@ def run(
 
 
 def _write_job(out: Path) -> Path:
-    out.mkdir(parents=True, exist_ok=True)
     path = out / "JOB.toml"
-    path.write_text(demo_job.job_toml(), encoding="utf-8")
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        path.write_text(demo_job.job_toml(), encoding="utf-8")
+    except OSError as error:
+        raise BadInput(f"--out {out}: cannot be written to: {error.strerror}") from None
     return path
 
 

@@ -105,7 +105,7 @@ def losses(console: Console, ours: RunRecords, compared: Comparison) -> None:
 def recoveries(console: Console, ours: RunRecords) -> None:
     """How long the run paused each time, part by part."""
     _title(console, "How long training paused")
-    rows = [e for e in ours.events if e.get("kind") == "recovery" or _timed_join(e)]
+    rows = [event for event in ours.events if event.get("kind") in ("recovery", "joined")]
     if not rows:
         console.print("The run recorded no recovery.")
         return
@@ -175,10 +175,6 @@ def files(console: Console, out: Path, picture: Path, hint: str | None) -> None:
     )
 
 
-def _timed_join(event: Record) -> bool:
-    return event.get("kind") == "joined" and event.get("regroup_s") is not None
-
-
 def _difference(row: Row) -> str:
     return f"{row.difference:.1e}" if row.difference else "0"
 
@@ -218,7 +214,7 @@ def _complaints(compared: Comparison) -> list[str]:
 
 
 def _lasting(ours: RunRecords) -> list[str]:
-    pauses = _pauses_after_losses(ours)
+    pauses = [words.pause_s(event) for event in ours.events if event.get("kind") == "recovery"]
     lines = []
     if pauses:
         longest = words.duration(max(pauses))
@@ -229,17 +225,6 @@ def _lasting(ours: RunRecords) -> list[str]:
     if late:
         lines.append(f"{words.gpu_names(late)} had not joined yet when the run ended.")
     return lines
-
-
-def _pauses_after_losses(ours: RunRecords) -> list[float]:
-    """A join is followed by a recovery record, too; it answers no loss."""
-    pauses, lost = [], False
-    for event in ours.events:
-        lost = lost or event.get("kind") == "failed"
-        if event.get("kind") == "recovery" and lost:
-            pauses.append(words.pause_s(event))
-            lost = False
-    return pauses
 
 
 def _title(console: Console, text: str) -> None:

@@ -47,7 +47,7 @@ def judge_packages(versions: dict[str, str | None]) -> Check:
 
 def judge_torch(version: str | None, problem: str = "") -> Check:
     """`problem` is why an installed torch cannot be imported."""
-    install = "pip install 'nonuniform[train]'"
+    install = "from a checkout: pip install '.[train]'"
     if version is None:
         return Check("torch", Status.WARN, "not installed: planning only", install)
     if problem:
@@ -68,7 +68,7 @@ def _release(version: str) -> tuple[int, ...]:
 
 def judge_picture(version: str | None) -> Check:
     if version is None:
-        advice = "pip install 'nonuniform[report]' for the picture that the demo draws"
+        advice = "from a checkout: pip install '.[report]', for the picture that the demo draws"
         return Check("matplotlib", Status.WARN, "not installed", advice)
     return Check("matplotlib", Status.OK, version)
 
@@ -142,7 +142,10 @@ def judge_ports(free: int, wanted: int = PORTS_PROBED, problem: str = "") -> Che
     return Check("loopback ports", Status.WARN, f"{found}: {problem}", advice)
 
 
-def judge_disk(free_gib: float, folder: str) -> Check:
+def judge_disk(free_gib: float | None, folder: str) -> Check:
+    if free_gib is None:
+        found = f"the free space of {folder} cannot be read"
+        return Check("disk", Status.WARN, found, "does the folder exist? give --out elsewhere")
     found = f"{free_gib:.1f} GiB free in {folder}"
     if free_gib < LOG_GIB:
         return Check("disk", Status.FAIL, found, "logs will not fit: free space or change folder")

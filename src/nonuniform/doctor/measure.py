@@ -25,7 +25,7 @@ def package_versions(names: tuple[str, ...]) -> dict[str, str | None]:
 def package_version(name: str) -> str | None:
     try:
         return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
+    except Exception:  # not installed, or with metadata that is broken in one way or another
         return None
 
 
@@ -34,7 +34,7 @@ def usable_cores() -> float:
     affinity = getattr(os, "sched_getaffinity", None)
     cores = float(len(affinity(0)) if affinity else os.cpu_count() or 1)
     quota = _words(_CGROUP / "cpu.max")
-    if len(quota) == 2 and quota[0].isdigit() and quota[1].isdigit():
+    if len(quota) == 2 and quota[0].isdecimal() and quota[1].isdecimal() and int(quota[1]) > 0:
         cores = min(cores, int(quota[0]) / int(quota[1]))
     return cores
 
@@ -52,7 +52,10 @@ def available_memory_gib() -> float | None:
 
 
 def gpu_device_files() -> int:
-    return sum(1 for path in Path("/dev").glob("nvidia*") if re.fullmatch(r"nvidia\d+", path.name))
+    try:
+        return sum(1 for name in os.listdir("/dev") if re.fullmatch(r"nvidia[0-9]+", name))
+    except OSError:
+        return 0
 
 
 def open_file_limit() -> int:
@@ -74,8 +77,19 @@ def loopback_ports(wanted: int) -> tuple[int, str]:
     return wanted, ""
 
 
-def free_disk_gib(folder: Path) -> float:
-    return shutil.disk_usage(folder).free / GIB
+def current_folder() -> Path:
+    """As an absolute path, unless somebody has removed it."""
+    try:
+        return Path.cwd()
+    except OSError:
+        return Path()
+
+
+def free_disk_gib(folder: Path) -> float | None:
+    try:
+        return shutil.disk_usage(folder).free / GIB
+    except OSError:
+        return None
 
 
 def shared_memory_gib(path: Path = Path("/dev/shm")) -> float | None:
@@ -87,7 +101,7 @@ def shared_memory_gib(path: Path = Path("/dev/shm")) -> float | None:
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text()
+        return path.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""
 

@@ -23,7 +23,7 @@ from nonuniform.train.state import ShardState
 from nonuniform.train.sync import GradientSync, Lane, lane_for, make_buckets
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
-BYTES_PER_MB = 2**20
+BYTES_PER_MIB = 2**20
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def open_session(
         job.model.shape(), state, groups.compute, job.model.rope_base, job.model.norm_eps
     )
     dtype = DTYPES[job.run.dtype]
-    bucket_elements = max(1, int(job.run.bucket_mb * BYTES_PER_MB / dtype.itemsize))
+    bucket_elements = max(1, int(job.run.bucket_mb * BYTES_PER_MIB / dtype.itemsize))
     plans = bucket_plans(
         state.plan,
         state.degree,

@@ -3,12 +3,13 @@
 In: the calls of `RunObserver`. Out: a picture that is redrawn in place on a terminal; what remains
 when the run ends is its last picture. Nothing is drawn by a thread: the process that watches over
 the GPUs must not be interrupted, so a redraw happens in `tick`, and never takes more than a
-twentieth of the time.
+twentieth of the time. A terminal that goes away ends the view, not the run.
 """
 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import time
 from collections.abc import Callable
 from typing import Any
@@ -16,7 +17,7 @@ from typing import Any
 from rich.console import Console
 from rich.live import Live
 
-from nonuniform.view.observer import RunObserver
+from nonuniform.view.observer import RunObserver, discard
 from nonuniform.view.plain import PlainObserver
 from nonuniform.view.screen import Look, screen
 from nonuniform.view.state import RunState, after_end, after_event, after_start, after_step
@@ -24,6 +25,8 @@ from nonuniform.view.state import RunState, after_end, after_event, after_start,
 DRAW_EVERY_S = 1 / 8
 IDLE_EVERY_S = 0.5
 DRAW_SHARE = 20
+# What a terminal that is gone raises; rich answers a broken pipe by leaving the program.
+GONE = (OSError, ValueError, SystemExit)
 
 
 def choose_observer(console: Console | None = None, plain: bool = False) -> RunObserver:
@@ -54,8 +57,8 @@ class LiveObserver:
         self._state = after_start(self._state, info)
         self._start_s = self._clock()
         self._live = Live(console=self._console, auto_refresh=False, transient=False)
-        self._live.start()
         atexit.register(self._stop)  # a run that ends by an exception must not keep the cursor
+        self._try(self._live.start)
         self._draw()
 
     def on_step(self, record: dict[str, Any]) -> None:
@@ -84,7 +87,8 @@ class LiveObserver:
         size = self._console.size
         ascii_only = not self._console.encoding.lower().startswith("utf")
         look = Look(size.width, size.height, ascii_only)
-        self._live.update(screen(self._state, begun_s - self._start_s, look), refresh=True)
+        live, picture = self._live, screen(self._state, begun_s - self._start_s, look)
+        self._try(lambda: live.update(picture, refresh=True))
         done_s = self._clock()
         self._next_s = begun_s + max(DRAW_EVERY_S, DRAW_SHARE * (done_s - begun_s))
         self._idle_s = begun_s + IDLE_EVERY_S
@@ -93,6 +97,18 @@ class LiveObserver:
 
     def _stop(self) -> None:
         if self._live is not None:
-            self._live.stop()
+            self._try(self._live.stop)
             self._live = None
             atexit.unregister(self._stop)
+
+    def _try(self, act: Callable[[], None]) -> None:
+        try:
+            act()
+        except GONE:
+            live, self._live = self._live, None
+            self._console.quiet = True
+            if live is not None:
+                with contextlib.suppress(*GONE):
+                    live.stop()  # gives back stdout and stderr, which it had taken over
+            atexit.unregister(self._stop)
+            discard(self._console.file)

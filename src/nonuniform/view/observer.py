@@ -13,14 +13,17 @@ Does not know: torch, the runtime, who is watching.
 
 from __future__ import annotations
 
+import contextlib
+import os
 from collections.abc import Mapping
-from typing import Any, Protocol, TypeAlias
+from typing import IO, Any, Protocol, TypeAlias
 
 Record: TypeAlias = Mapping[str, Any]
 
 
 class RunObserver(Protocol):
-    """Watches one run. `tick` is called 20 times a second or more and must cost next to nothing."""
+    """Watches one run. `tick` is called 20 times a second or more and must cost next to nothing.
+    Whoever shows a run somewhere goes silent when that place is gone, and never raises for it."""
 
     def on_start(self, info: dict[str, Any]) -> None: ...
 
@@ -50,3 +53,14 @@ class NullObserver:
 
     def tick(self) -> None:
         pass
+
+
+def discard(stream: IO[str]) -> None:
+    """From now on, what is written there goes nowhere. The descriptor itself is replaced, as what
+    the stream still holds would fail once more when Python ends."""
+    with contextlib.suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        try:
+            os.dup2(nowhere, stream.fileno())
+        finally:
+            os.close(nowhere)

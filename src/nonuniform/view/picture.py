@@ -19,7 +19,7 @@ from nonuniform.view.records import RunRecords, read_run
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-HINT = "no picture: matplotlib is missing (pip install 'nonuniform[report]')"
+HINT = "no picture: matplotlib is missing (from a checkout: pip install '.[report]')"
 
 BLUE, ORANGE, GREEN, VERMILION, PURPLE, SKY = (
     "#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9",
@@ -103,7 +103,7 @@ def _draw_degrees(panel: Axes, run: RunRecords) -> None:
     groups = _replica_groups(run, count)
     highest = 1
     for place, (label, replica) in enumerate(groups):
-        degrees = [int(record["degrees"][replica]) for record in run.steps]
+        degrees = [_degree(record, replica) for record in run.steps]
         highest = max(highest, *degrees)
         nudge = 0.05 * (place - (len(groups) - 1) / 2)  # lines on top of each other stay visible
         panel.step(
@@ -135,7 +135,7 @@ def _replica_groups(run: RunRecords, count: int) -> list[tuple[str, int]]:
     """Every replica, or when there are many those whose degree changes and one of the others."""
     if count <= len(_REPLICAS):
         return [(f"replica {replica}", replica) for replica in range(count)]
-    seen = [{record["degrees"][replica] for record in run.steps} for replica in range(count)]
+    seen = [{_degree(record, replica) for record in run.steps} for replica in range(count)]
     changing = [replica for replica in range(count) if len(seen[replica]) > 1]
     steady = [replica for replica in range(count) if len(seen[replica]) == 1]
     shown = [(f"replica {replica}", replica) for replica in changing[: len(_REPLICAS) - 1]]
@@ -199,7 +199,12 @@ def _degree_after(run: RunRecords, step: int, event: dict[str, Any]) -> float:
     if replica is None:
         replica = int(str(event.get("gpu") or "0").partition("/")[0])
     for record in run.steps:
-        degrees = record.get("degrees", ())
-        if int(record["step"]) >= step and replica < len(degrees):
-            return float(degrees[replica])
+        if int(record["step"]) >= step:
+            return float(_degree(record, replica))
     return 0.0
+
+
+def _degree(record: dict[str, Any], replica: int) -> int:
+    """0 for a replica that is dissolved, and for one that the line does not name."""
+    degrees = record.get("degrees", ())
+    return int(degrees[replica]) if replica < len(degrees) else 0

@@ -1,7 +1,7 @@
 """A run as short log lines: for files, pipes and terminals that cannot be redrawn.
 
 In: the calls of `RunObserver`. Out: one line per event and some twenty lines of steps per run,
-without colours or cursor movement.
+without colours or cursor movement. A reader that goes away ends the lines, not the run.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ import sys
 from typing import IO, Any
 
 from nonuniform.view import words
+from nonuniform.view.observer import discard
 from nonuniform.view.state import (
     RunState,
-    Story,
     after_end,
     after_event,
     after_start,
@@ -30,7 +30,6 @@ class PlainObserver:
         self._stream = stream
         self._every = every
         self._state = RunState()
-        self._held: tuple[float, Story] | None = None
 
     def on_start(self, info: dict[str, Any]) -> None:
         self._state = after_start(self._state, info)
@@ -43,7 +42,6 @@ class PlainObserver:
         )
 
     def on_step(self, record: dict[str, Any]) -> None:
-        self._release()
         before = self._state.degrees
         self._state = state = after_step(self._state, record)
         every = self._every or max(1, state.job.steps // STEP_LINES)
@@ -61,33 +59,20 @@ class PlainObserver:
 
     def on_event(self, record: dict[str, Any]) -> None:
         """Says what is new in the stories: a recovery is told with the failure that it answers."""
-        if record.get("kind") == "recovery":
-            self._held = None
-        self._release()
         before = set(self._state.stories)
         self._state = after_event(self._state, record)
         time_s = float(record.get("time_s", self._state.time_s))
         if record.get("kind") == "validation":
             self._line(time_s, words.other_event(record))
         for story in self._state.stories:
-            if story in before:
-                continue
-            if story.kind == "joined" and story.waiting:
-                self._held = (time_s, story)  # how long it took may follow at once
-            else:
+            if story not in before:
                 self._line(time_s, story.text)
 
-    def _release(self) -> None:
-        if self._held is not None:
-            self._line(self._held[0], self._held[1].text)
-            self._held = None
-
     def on_end(self, summary: dict[str, Any]) -> None:
-        self._release()
         self._state = state = after_end(self._state, summary)
         reason = str(summary.get("reason") or "")
         self._line(
-            state.time_s,
+            float(summary.get("time_s") or state.time_s),
             f"ended at step {state.step} of {state.job.steps}, {state.samples:,} samples"
             + (f": {reason}" if reason else ""),
         )
@@ -97,5 +82,10 @@ class PlainObserver:
 
     def _line(self, time_s: float, text: str) -> None:
         stream = self._stream or sys.stdout
-        stream.write(f"{time_s:7.2f} s  {text}\n")
-        stream.flush()
+        try:
+            stream.write(f"{time_s:7.2f} s  {text}\n")
+            stream.flush()
+        except UnicodeEncodeError:
+            self._line(time_s, text.encode("ascii", "backslashreplace").decode("ascii"))
+        except (OSError, ValueError):  # nobody reads on, the disk is full, the stream is closed
+            discard(stream)

@@ -100,11 +100,9 @@ def _progress(state: RunState) -> Table:
 
 def _clock(state: RunState, now_s: float) -> str:
     if state.summary is not None:
-        reason = str(state.summary.get("reason") or "")
-        failed = state.summary.get("exit_status") or state.step < state.job.steps
-        return f"{'stopped' if failed and reason else 'ended'} at {words.clock(now_s)}"
+        return f"{'stopped' if state.stopped else 'ended'} at {words.clock(now_s)}"
     if state.recovering:
-        since = min(s.time_s for s in state.stories if s.waiting and s.kind == "failed")
+        since = min(s.time_s for s in state.stories if s.waiting)
         return f"{words.clock(now_s)}, regrouping for {max(0.0, now_s - since):.1f} s"
     per_step_s = _seconds_per_step(state)
     left = f", about {words.clock(per_step_s * (state.job.steps - state.step))} left"
@@ -173,13 +171,13 @@ def replica_rows(state: RunState, shown: list[int], look: Look) -> Table:
     whole = sum(state.batch_shares)
     for replica in shown:
         degree = state.degree_now(replica)
-        share = state.batch_shares[replica] if replica < len(state.batch_shares) else None
+        works = degree > 0 and replica < len(state.batch_shares)
         table.add_row(
             str(replica),
             _blocks(state, replica, look),
             f"{degree} of {state.job.degree}",
-            "-" if share is None else f"{share} of {whole}",
-            f"{speeds[replica]:,.0f}" if replica < len(speeds) else "-",
+            f"{state.batch_shares[replica]} of {whole}" if works else "-",
+            f"{speeds[replica]:,.0f}" if works and replica < len(speeds) else "-",
             Text(_condition(state, replica, degree), style="dim"),
         )
     return table
@@ -203,12 +201,12 @@ def _blocks(state: RunState, replica: int, look: Look) -> Text:
     if len(kinds) > room:
         lost = sum(kind in ("lost", "warming") for kind in kinds)
         hollow = max(1, round(lost * room / len(kinds))) if lost else 0
-        text.append(look.glyph("working") * (room - hollow), _STYLES["working"])
+        rest = "working" if state.degree_now(replica) else "idle"
+        text.append(look.glyph(rest) * (room - hollow), _STYLES[rest])
         return text.append(look.glyph("lost") * hollow, _STYLES["lost"])
     for kind in kinds:
         text.append(look.glyph(kind), _STYLES[kind])
-    borrowed = state.degree_now(replica) - state.working(replica)
-    return text.append(f"+{borrowed}") if borrowed > 0 and not state.recovering else text
+    return text
 
 
 def _gpu_kinds(state: RunState, replica: int) -> list[str]:
@@ -226,7 +224,8 @@ def _gpu_kinds(state: RunState, replica: int) -> list[str]:
 def _condition(state: RunState, replica: int, degree: int) -> str:
     gpus = set(state.gpus_of(replica))
     if degree == 0:
-        return "dissolved, spares"
+        spares = state.working(replica)
+        return "dissolved" + (f", {spares} spare{'s' * (spares > 1)}" if spares else "")
     if gpus & state.warming:
         return f"{len(gpus & state.warming)} warming up"
     if gpus & state.down:
@@ -243,7 +242,7 @@ def _events(state: RunState, look: Look, lines: int) -> RenderableType:
     if not chosen:
         table.add_row(Text("", style="dim"), Text("nothing has happened yet", style="dim"))
     for story in chosen:
-        style = "bold magenta" if story.waiting and story.kind == "failed" else "default"
+        style = "bold magenta" if story.waiting else "default"
         table.add_row(Text(words.clock(story.time_s), style="dim"), Text(story.text, style=style))
     return table
 

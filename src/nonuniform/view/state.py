@@ -9,7 +9,7 @@ Does not know: clocks, terminals, widths. Its size does not grow with the length
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,6 +17,8 @@ from nonuniform.view import words
 
 CURVE_BINS = 256
 RECENT_STEPS = 12
+QUIET = ("started", "generation", "finished", "ended")  # told by other records, or once per GPU
+_OPEN = "; the others regroup ..."
 STORIES = 32
 MARKS = 256
 
@@ -39,7 +41,6 @@ class Story:
     """One incident in words. `waiting`: the run has not yet gone on since."""
 
     time_s: float
-    kind: str
     step: int
     text: str
     gpus: tuple[str, ...] = ()
@@ -58,7 +59,8 @@ class Commit:
 
 @dataclass(frozen=True)
 class RunState:
-    """`curve[b]` is (sum, count) of the losses of the steps in bin b; `marks` are (step, kind)."""
+    """`curve[b]` is (sum, count) of the losses of the steps in bin b; `marks` are (step, kind);
+    `degrees` and `batch_shares` are by replica, 0 for one that is dissolved."""
 
     job: Job = field(default_factory=Job)
     step: int = 0
@@ -81,7 +83,12 @@ class RunState:
 
     @property
     def recovering(self) -> bool:
-        return any(story.kind == "failed" and story.waiting for story in self.stories)
+        return any(story.waiting for story in self.stories)
+
+    @property
+    def stopped(self) -> bool:
+        """The run ended before its work was done."""
+        return self.summary is not None and self.summary.get("status") == "failed"
 
     def gpus_of(self, replica: int) -> tuple[str, ...]:
         return tuple(gpu for gpu in self.job.gpus if replica_of(gpu) == replica)
@@ -142,11 +149,25 @@ def after_step(state: RunState, record: Mapping[str, Any]) -> RunState:
         batch_shares=shares,
         curve=_with_loss(state, step, loss),
         recent=(*state.recent, commit)[-RECENT_STEPS:],
+        stories=tuple(_closed(story, step) for story in state.stories),
     )
 
 
+def _closed(story: Story, step: int) -> Story:
+    """The run went on without a recovery, so what was lost took no part in the work. The step of a
+    loss may still be committed before the recovery, and the next one just before its event."""
+    if not story.waiting or step <= story.step + 1:
+        return story
+    return replace(story, text=story.text.removesuffix(_OPEN), waiting=False)
+
+
 def after_end(state: RunState, summary: Mapping[str, Any]) -> RunState:
-    return replace(state, summary=dict(summary))
+    state = replace(state, summary=dict(summary))
+    if not state.stopped:
+        return state
+    record = {"time_s": summary.get("time_s") or state.time_s}
+    reason = str(summary.get("reason") or "no reason was given")
+    return _told(state, _story(state, record, f"stopped after step {state.step}: {reason}"))
 
 
 def after_event(state: RunState, record: Mapping[str, Any]) -> RunState:
@@ -162,8 +183,8 @@ def after_event(state: RunState, record: Mapping[str, Any]) -> RunState:
     if kind == "validation":
         checked = (_step(state, record), _number(record.get("loss")))
         return replace(state, validation=checked)
-    if kind in ("started", "finished") and not record.get("reason"):
-        return state
+    if kind in QUIET:
+        return replace(state, generation=int(record.get("generation") or state.generation))
     return _told(state, _story(state, record, words.other_event(record)))
 
 
@@ -185,27 +206,31 @@ def tokens_per_s(state: RunState) -> tuple[float, ...]:
 def _failed(state: RunState, record: Mapping[str, Any]) -> RunState:
     gpus = _gpus(record)
     step, reason = _step(state, record), str(record.get("reason") or "")
-    why = f" ({reason})" if reason else ""
     lost = f"{words.gpu_names(gpus)} {words.loss_verb(reason, len(gpus))} at step {step}"
-    story = _story(state, record, f"{lost}{why}; the others regroup ...", waiting=True)
-    return _told(
-        replace(
-            state,
-            down=state.down | set(gpus),
-            warming=state.warming - set(gpus),
-            marks=(*state.marks, (step, "failed"))[-MARKS:],
-        ),
-        story,
+    lost += f" ({reason})" if reason else ""
+    worked = not gpus or any(_worked(state, gpu) for gpu in gpus)
+    text = lost + (_OPEN if worked else ", it was not at work")
+    story = _story(state, record, text, waiting=worked)
+    state = replace(
+        state,
+        down=state.down | set(gpus),
+        warming=state.warming - set(gpus),
+        marks=(*state.marks, (step, "failed"))[-MARKS:],
     )
+    return _told(state, story)
+
+
+def _worked(state: RunState, gpu: str) -> bool:
+    """Not those that warm up, and not the spares of a replica that is dissolved."""
+    replica = replica_of(gpu)
+    dissolved = replica < len(state.degrees) and state.degrees[replica] == 0
+    return gpu not in state.warming and not dissolved
 
 
 def _returned(state: RunState, record: Mapping[str, Any]) -> RunState:
     gpus = _gpus(record)
     step = _step(state, record)
-    text = (
-        f"{words.gpu_names(gpus)} came back at step {step} and "
-        f"{'warms' if len(gpus) == 1 else 'warm'} up beside the run"
-    )
+    text = f"{words.gpu_names(gpus)} came back at step {step} and warms up beside the run"
     state = replace(state, down=state.down - set(gpus), warming=state.warming | set(gpus))
     return _told(state, _story(state, record, text))
 
@@ -220,57 +245,38 @@ def _joined(state: RunState, record: Mapping[str, Any]) -> RunState:
         marks=(*state.marks, (step, "joined"))[-MARKS:],
     )
     what = f"{words.gpu_names(gpus)} joined at step {step}"
-    text = words.with_timings(f"{what}: {_after(state, 'joined', gpus, record)}", record)
-    # A recovery record may still tell how long this join took, but not an older one.
-    older = tuple(
-        replace(s, waiting=False) if s.kind == "joined" and s.step != step else s
-        for s in state.stories
-    )
-    timed = record.get("regroup_s") is not None
-    state = replace(state, stories=older)
-    return _told(state, _story(state, record, text, waiting=not timed))
+    after = _after(state, gpus, words.replica_after_join)
+    return _told(state, _story(state, record, words.with_timings(f"{what}: {after}", record)))
 
 
 def _recovered(state: RunState, record: Mapping[str, Any]) -> RunState:
-    """The open failures, or else the open joins, get their ending."""
-    for kind in ("failed", "joined"):
-        mine = [s for s in state.stories if s.kind == kind and s.waiting]
-        if mine:
-            break
+    """The open failures get their ending, as one story."""
+    mine = [story for story in state.stories if story.waiting]
     if not mine:
-        what = f"{words.gpu_names(_gpus(record))}: " if record.get("gpu") else ""
-        what += f"the run regrouped at step {_step(state, record)}"
+        what = f"the run regrouped at step {_step(state, record)}"
         return _told(state, _story(state, record, words.with_timings(what, record)))
     gpus = tuple(gpu for story in mine for gpu in story.gpus)
     step = min(story.step for story in mine)
-    verb = words.loss_verb(mine[0].reason, len(gpus)) if kind == "failed" else "joined"
-    what = f"{words.gpu_names(gpus)} {verb} at step {step}: {_after(state, kind, gpus, record)}"
+    what = f"{words.gpu_names(gpus)} {words.loss_verb(mine[0].reason, len(gpus))} at step {step}"
+    text = f"{what}: {_after(state, gpus, words.replica_after_loss)}"
     merged = replace(
-        mine[-1], gpus=gpus, step=step, text=words.with_timings(what, record), waiting=False
+        mine[-1], gpus=gpus, step=step, text=words.with_timings(text, record), waiting=False
     )
     kept = tuple(story for story in state.stories if story not in mine)
     return replace(state, stories=(*kept, merged)[-STORIES:])
 
 
-def _after(state: RunState, kind: str, gpus: Sequence[str], record: Mapping[str, Any]) -> str:
-    """What the replicas of these GPUs became: told by the event, else counted."""
-    told = record.get("degrees")
+def _after(state: RunState, gpus: Sequence[str], say: Callable[[int, int, int, int], str]) -> str:
+    """What the replicas of these GPUs became."""
     job = state.job
-    say = words.replica_after_join if kind == "joined" else words.replica_after_loss
-    parts = []
-    for replica in sorted({replica_of(gpu) for gpu in gpus}):
-        alive = state.working(replica)
-        degree = alive if alive >= job.min_degree else 0
-        if isinstance(told, (list, tuple)) and replica < len(told):
-            degree = int(told[replica])
-        parts.append(say(replica, degree, job.degree, job.min_degree))
+    replicas = sorted({replica_of(gpu) for gpu in gpus})
+    parts = [say(r, state.working(r), job.degree, job.min_degree) for r in replicas]
     return ", ".join(parts) if parts else "the run goes on"
 
 
 def _story(state: RunState, record: Mapping[str, Any], text: str, waiting: bool = False) -> Story:
     return Story(
         time_s=float(record.get("time_s", state.time_s)),
-        kind=str(record.get("kind", "event")),
         step=_step(state, record),
         text=text,
         gpus=_gpus(record),
@@ -290,13 +296,8 @@ def _told(state: RunState, story: Story) -> RunState:
 
 
 def _gpus(record: Mapping[str, Any]) -> tuple[str, ...]:
-    """`gpu` is "R/I", a list of them, or nothing."""
-    value = record.get("gpu")
-    if not value:
-        return ()
-    if isinstance(value, (list, tuple)):
-        return tuple(str(gpu) for gpu in value)
-    return tuple(part.strip() for part in str(value).split(","))
+    gpu = record.get("gpu")
+    return (str(gpu),) if gpu else ()
 
 
 def _with_loss(state: RunState, step: int, loss: float) -> tuple[tuple[float, int], ...]:

@@ -39,8 +39,8 @@ def clock(time_s: float) -> str:
 
 
 def data_size(count_bytes: float) -> str:
-    """Decimal units: 1.2 MB is 1,200,000 bytes."""
-    for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+    """In powers of 1024, as everywhere here: 1.5 MiB is 1,572,864 bytes."""
+    for unit, scale in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
         if count_bytes >= scale:
             return f"{count_bytes / scale:.1f} {unit}"
     return f"{count_bytes:.0f} bytes"
@@ -73,30 +73,36 @@ def loss_verb(reason: str, count: int = 1) -> str:
     return "was lost" if count == 1 else "were lost"
 
 
-def replica_after_loss(replica: int, degree: int, base: int, min_degree: int) -> str:
-    """What became of a replica, given how many GPUs it works with now."""
-    if degree == 0:
-        return f"replica {replica} is below degree {min_degree}, its GPUs wait as spares"
-    if degree >= base:
+def replica_after_loss(replica: int, alive: int, base: int, min_degree: int) -> str:
+    """What became of a replica, given how many of its GPUs are left."""
+    if alive == 0:
+        return f"replica {replica} is dissolved: none of its GPUs is left"
+    if alive < min_degree:
+        left = "its last GPU waits as a spare" if alive == 1 else f"its {alive} GPUs wait as spares"
+        return f"replica {replica} is dissolved: below degree {min_degree}, {left}"
+    if alive >= base:
         return f"replica {replica} stays at degree {base}"
-    return f"replica {replica} goes on at degree {degree} of {base}"
+    return f"replica {replica} goes on at degree {alive} of {base}"
 
 
-def replica_after_join(replica: int, degree: int, base: int, min_degree: int) -> str:
-    if degree == 0:
-        return f"replica {replica} is still below degree {min_degree}"
-    if degree >= base:
+def replica_after_join(replica: int, alive: int, base: int, min_degree: int) -> str:
+    if alive < min_degree:
+        return f"replica {replica} stays dissolved, below degree {min_degree}"
+    if alive >= base:
         return f"replica {replica} is at full degree {base} again"
-    return f"replica {replica} is now at degree {degree} of {base}"
+    return f"replica {replica} is now at degree {alive} of {base}"
 
 
 def pause_s(record: Mapping[str, Any]) -> float:
-    """From the moment something broke (or the run paused for a join) to the next committed step."""
+    """From the moment something broke (or the run paused for a join) to the next committed step:
+    measured as a whole where the event tells it, else the sum of its parts."""
+    if record.get("total_s") is not None:
+        return float(record["total_s"])
     return sum(float(record.get(key) or 0.0) for key in TIMINGS)
 
 
 def how_long(record: Mapping[str, Any]) -> str:
-    """noticed in 4 ms, regrouped in 80 ms, moved 1.2 MB in 30 ms; only what the record tells."""
+    """noticed in 4 ms, regrouped in 80 ms, moved 1.2 MiB in 30 ms; only what the record tells."""
     parts = []
     if record.get("detect_s"):
         parts.append(f"noticed in {duration(float(record['detect_s']))}")
@@ -118,7 +124,7 @@ def with_timings(what: str, record: Mapping[str, Any]) -> str:
 
 
 def other_event(record: Mapping[str, Any]) -> str:
-    """One line for an event that is neither a loss, a return nor a recovery."""
+    """One line for an event that is neither a loss, a return, a join nor a recovery."""
     kind = str(record.get("kind", "event"))
     reason = str(record.get("reason") or "").strip()
     step = "a step" if record.get("step") is None else f"step {record['step']}"
@@ -129,5 +135,8 @@ def other_event(record: Mapping[str, Any]) -> str:
         return f"{step} was committed as a skip" + (f": {reason}" if reason else "")
     if kind == "grain":
         return f"batch shares: {reason}" if reason else "batch shares were cut anew"
+    if kind == "order":
+        gpu = gpu_names([str(record["gpu"])] if record.get("gpu") else [])
+        return f"order for {gpu}: {reason}" if reason else f"order for {gpu} was not carried out"
     name = {"unit_mismatch": "units do not match"}.get(kind, kind.replace("_", " "))
     return f"{name}: {reason}" if reason else name
