@@ -71,7 +71,7 @@ class Launcher:
         self._settled = False
         self._progress_s = time.monotonic()
         self._exceptions: dict[Work, set[int]] = {}
-        self._last_words = ""
+        self._exception: tuple[Work, str] | None = None
 
     # --- the loop
 
@@ -180,17 +180,18 @@ class Launcher:
     def _count_exception(self, words: str) -> None:
         """An exception that comes again would take one GPU after the other: end the run."""
         work = self._next_work()
-        self._last_words = words
+        self._exception = (work, f": {words}")
         generations = self._exceptions.setdefault(work, set())
         generations.add(self.record.generation)
         if len(generations) > 1:
-            validate = work.kind == "validate"
-            what = "validation after step" if validate else "step"
-            ids = self._validation_ids() if validate else self._sample_ids(work.step)
-            raise RunFailed(
-                f"{what} {work.step} failed by an exception again: {words}; "
-                f"its samples: {', '.join(map(str, ids))}"
-            )
+            raise RunFailed(self._tell_exception(work, f" again: {words}"))
+
+    def _tell_exception(self, work: Work, words: str) -> str:
+        validate = work.kind == "validate"
+        what = "validation after step" if validate else "step"
+        ids = self._validation_ids() if validate else self._sample_ids(work.step)
+        samples = ", ".join(map(str, ids))
+        return f"{what} {work.step} failed by an exception{words}; its samples: {samples}"
 
     # --- commits
 
@@ -258,8 +259,9 @@ class Launcher:
                 self.setup.plan, options, self.cluster, reports, self.position, generation
             )
         except RunFailed as error:
-            cause = f" (last exception: {self._last_words})" if self._last_words else ""
-            raise RunFailed(f"{error}{cause}") from None
+            if self._exception is None or self._exception[0] != self._next_work():
+                raise
+            raise RunFailed(f"{self._tell_exception(*self._exception)}; {error}") from None
 
     def _regroup(self, reason: str, noticed_s: float, hurt: list[ForkedProcess]) -> None:
         """End the generation: settle what is under way, hear the survivors, publish the next."""
