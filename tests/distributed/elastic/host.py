@@ -1,0 +1,44 @@
+"""Runs the command line again and again in one process, for tests that need many short runs.
+
+In: one JSON object per line on stdin, `{"arguments": [...]}`. Out: one per line on stdout,
+`{"status": ..., "stderr": ...}`. The server that workers are forked from starts once, not once per
+run, which is most of the time that a short run takes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import sys
+import traceback
+
+from nonuniform.cli import main
+
+
+def run_one(arguments: list[str]) -> dict[str, object]:
+    """The exit status of one command, and what it printed for the person."""
+    errors = io.StringIO()
+    status: object = 0
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(errors):
+        try:
+            main(arguments)
+        except SystemExit as end:
+            status = 0 if end.code is None else end.code
+        except Exception:
+            traceback.print_exc()
+            status = 1
+    return {"status": status, "stderr": errors.getvalue()}
+
+
+def serve() -> None:
+    """Until stdin is closed. Nobody else may write to the pipe that carries the answers."""
+    answers = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)
+    for line in sys.stdin:
+        answers.write(json.dumps(run_one(json.loads(line)["arguments"])) + "\n")
+
+
+if __name__ == "__main__":
+    serve()
