@@ -261,7 +261,7 @@ class Launcher:
         except RunFailed as error:
             if self._exception is None or self._exception[0] != self._next_work():
                 raise
-            raise RunFailed(f"{self._tell_exception(*self._exception)}; {error}") from None
+            raise RunFailed(f"{error}; {self._tell_exception(*self._exception)}") from None
 
     def _regroup(self, reason: str, noticed_s: float, hurt: list[ForkedProcess]) -> None:
         """End the generation: settle what is under way, hear the survivors, publish the next."""

@@ -23,7 +23,7 @@ import torch
 import torch.distributed as dist
 
 LOOPBACK = "127.0.0.1"
-BOUND_S = 20.0
+BOUND_S = 60.0
 ROUNDS = 10
 
 

@@ -15,12 +15,14 @@ import multiprocessing.forkserver
 import multiprocessing.resource_tracker
 import os
 import signal
+import threading
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 _PR_SET_PDEATHSIG = 1
+ORPHANED = 3  # exit status of a worker whose launcher is gone
 
 
 class Process(Protocol):
@@ -92,6 +94,15 @@ def end_all(processes: Collection[ForkedProcess], patience_s: float) -> None:
         process.handle.join(patience_s)
 
 
+def _leave_with_launcher() -> None:
+    """Workers keep the fork server alive, so it does not end with the launcher by itself. The
+    watch would notice by the lost store, but not before this process has connected to it."""
+    launcher = multiprocessing.parent_process()
+    if launcher is not None:
+        multiprocessing.connection.wait([launcher.sentinel])
+        os._exit(ORPHANED)
+
+
 def _guarded(log: str, target: Callable[..., None], args: Any) -> None:
     """First things in a worker: it must not outlive its parent nor die of the person's Ctrl-C,
     which is the launcher's to answer."""
@@ -103,6 +114,7 @@ def _guarded(log: str, target: Callable[..., None], args: Any) -> None:
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
+    threading.Thread(target=_leave_with_launcher, name="launcher", daemon=True).start()
     output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     os.dup2(output, 1)
     os.dup2(output, 2)

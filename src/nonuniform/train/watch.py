@@ -15,9 +15,9 @@ import torch.distributed as dist
 
 from nonuniform.train.alarm import Alarm
 from nonuniform.train.membership import Board
+from nonuniform.train.spawn import ORPHANED
 
 LISTEN_S = 3600.0  # a dead store ends the wait at once; asking more often would tell nothing
-ORPHANED = 3  # exit status of a worker whose launcher is gone
 
 
 def leave_orphaned() -> None:
