@@ -65,7 +65,7 @@ def test_it_tells_the_whole_story(rehearsal: ModuleType, tmp_path: Path) -> None
     story = " ".join(text.split())
     for phrase in (
         "8 processes play 8 GPUs",
-        "1,623,744 parameters",
+        "1,179,040 parameters",
         "GPU 1/2 is killed at step 12 and GPU 1/0 is killed at step 20",
         "First run: GPUs are killed and come back",
         "GPU 1/2 died at step 12: replica 1 goes on at degree 3 of 4",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-LAYERS, HIDDEN, HEADS, KV_HEADS, FFN, VOCAB = 4, 192, 12, 4, 512, 256
+LAYERS, HIDDEN, HEADS, KV_HEADS, FFN, VOCAB = 4, 160, 10, 5, 432, 256
 REPLICAS, DEGREE, MIN_DEGREE = 2, 4, 2
 SEQUENCES, LENGTH, STEPS = 12, 64, 60
 
