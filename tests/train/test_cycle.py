@@ -45,7 +45,7 @@ def cycle_of(
         model, ParallelConfig(4, 2), BatchConfig(9, 4), RunConfig(**{"steps": 4, **run})
     )
     windows = SimpleNamespace(
-        sample_ids=lambda position, count: tuple(range(position, position + count)),
+        step_ids=lambda step: tuple(range((step - 1) * 9, step * 9)),
         validation_ids=lambda count: tuple(range(100, 100 + count)),
         batch=lambda ids: np.array([[sample] * 5 for sample in ids]).reshape(len(ids), 5),
     )

@@ -35,6 +35,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from nonuniform.config import JobConfig
 from nonuniform.errors import BadInput
 
 Ids = tuple[int, ...]
@@ -146,6 +147,11 @@ class Windows:
             ids += (epoch * self.windows + order(np.arange(first, last))).tolist()
         return tuple(ids)
 
+    def step_ids(self, step: int) -> Ids:
+        """The samples of the global batch of one step."""
+        positions = step_positions(step, self.options.sequences)
+        return self.sample_ids(positions.start, len(positions))
+
     def validation_ids(self, count: int) -> Ids:
         """At most `count` held-out samples, evenly spread over that part; always the same."""
         held_out = self.windows - self.training
@@ -163,6 +169,17 @@ class Windows:
 
     def close(self) -> None:
         self._text.close()
+
+
+def job_windows(job: JobConfig, corpus: Corpus) -> Windows:
+    """The samples of a job: the launcher and every worker see the same."""
+    options = WindowOptions(
+        length=job.batch.length,
+        sequences=job.batch.sequences,
+        seed=job.run.seed,
+        holdout=job.data.holdout,
+    )
+    return Windows(corpus, options)
 
 
 class _Order:

@@ -152,6 +152,10 @@ class NcclFabric:
         return dist.ProcessGroupNCCL(store, rank, size, options)
 
 
+def fabric_for(device: torch.device, address: str) -> Fabric:
+    return NcclFabric() if device.type == "cuda" else GlooFabric(address)
+
+
 class Reaper:
     """Drops objects of dead generations in the background. Each drop ends by the time-out of the
     work that is pending in it, so as many are under way as generations died within one time-out."""

@@ -20,7 +20,6 @@ from nonuniform.placement.shares import share_grain_cost
 from nonuniform.train.audit import Auditor
 from nonuniform.train.chronicle import Chronicle
 from nonuniform.train.commit import Outcome, Work, WorkOptions, decide, work_after
-from nonuniform.train.data import step_positions
 from nonuniform.train.interrupt import Interrupt
 from nonuniform.train.membership import (
     ABORT,
@@ -67,11 +66,11 @@ class Launcher:
         self.options = WorkOptions(self.job.run.steps, self.job.run.val_every)
         self.position = Position(0, 0)
         self.recovery: Recovery | None = None
-        self.record = self._first_record()
         self._settled = False
         self._progress_s = time.monotonic()
         self._exceptions: dict[Work, set[int]] = {}
         self._exception: tuple[Work, str] | None = None
+        self.record, self._reason = self._next_record(1, [])
 
     # --- the loop
 
@@ -189,7 +188,7 @@ class Launcher:
     def _tell_exception(self, work: Work, words: str) -> str:
         validate = work.kind == "validate"
         what = "validation after step" if validate else "step"
-        ids = self._validation_ids() if validate else self._sample_ids(work.step)
+        ids = self._validation_ids() if validate else self.setup.windows.step_ids(work.step)
         samples = ", ".join(map(str, ids))
         return f"{what} {work.step} failed by an exception{words}; its samples: {samples}"
 
@@ -212,7 +211,7 @@ class Launcher:
         votes = self.board.votes(record.generation, work, gpus)
         if work.kind == "train":
             self.position = Position(work.step, self.position.validated)
-            ids = self._sample_ids(work.step)
+            ids = self.setup.windows.step_ids(work.step)
             shown = ids if self.job.run.log_sample_ids else None
             self.chronicle.step(work.step, record, votes, len(ids), shown)
             if self.job.run.check_units:
@@ -233,10 +232,6 @@ class Launcher:
         if not finite and self.job.run.nonfinite == "stop":
             raise RunFailed(f'step {step}: loss or gradient not finite ([run] nonfinite = "stop")')
 
-    def _sample_ids(self, step: int) -> tuple[int, ...]:
-        positions = step_positions(step, self.job.batch.sequences)
-        return self.setup.windows.sample_ids(positions.start, len(positions))
-
     def _validation_ids(self) -> tuple[int, ...]:
         return self.setup.windows.validation_ids(self.job.run.val_sequences)
 
@@ -247,10 +242,6 @@ class Launcher:
             raise RunFailed(complaint)
 
     # --- generations
-
-    def _first_record(self) -> Record:
-        record, self._reason = self._next_record(1, [])
-        return record
 
     def _next_record(self, generation: int, reports: list[Report]) -> tuple[Record, str]:
         options = NtpOptions(self.job.parallel.min_degree, self.job.batch.sequences)

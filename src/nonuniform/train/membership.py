@@ -14,7 +14,7 @@ reads and writes under one scheme of keys. DESIGN "The step is a transaction" an
     ready/{gpu}/{life}           a process has started and waits to be placed
     error/{gpu}/{life}           the last words of a process that failed by an exception
 
-Knows nothing of tensors; decides nothing.
+Knows nothing of tensors. Its one rule is in `vote`: the last of all members commits.
 """
 
 from __future__ import annotations

@@ -10,17 +10,18 @@ process opens on the loopback address only.
 from __future__ import annotations
 
 import contextlib
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
 
 import torch
-import torch.distributed as dist
+
+from nonuniform.errors import NonuniformError
+from nonuniform.train.groups import fabric_for
+from nonuniform.train.membership import connect_store, host_store
 
 LOOPBACK = "127.0.0.1"
 BOUND_S = 60.0
@@ -66,33 +67,19 @@ def round_trip(
     """Let `members` processes all-reduce; the slowest one's time counts."""
     deadline_s = time.monotonic() + bound_s
     try:
-        with _store() as port, contextlib.ExitStack() as stack:
+        store, port = host_store(LOOPBACK, 0)
+        with contextlib.ExitStack() as stack:
             processes = [
                 stack.enter_context(_running(command(backend, rank, members, port)))
                 for rank in range(members)
             ]
             times = [_answer(process, deadline_s) for process in processes]
+        del store  # it answers until then
     except subprocess.TimeoutExpired:
         return RoundTrip(backend, None, f"no answer within {bound_s:g} s")
-    except (OSError, RuntimeError, ValueError) as error:
+    except (NonuniformError, OSError, RuntimeError, ValueError) as error:
         return RoundTrip(backend, None, str(error).strip().splitlines()[-1])
     return RoundTrip(backend, max(times))
-
-
-@contextlib.contextmanager
-def _store() -> Iterator[int]:
-    # TCPStore would listen on every address of the host; given a bound socket it does not.
-    with socket.create_server((LOOPBACK, 0)) as listener:
-        port = int(listener.getsockname()[1])
-        store = dist.TCPStore(
-            LOOPBACK,
-            port,
-            is_master=True,
-            wait_for_workers=False,
-            master_listen_fd=listener.detach(),
-        )
-        yield port
-        del store
 
 
 @contextlib.contextmanager
@@ -115,21 +102,13 @@ def _answer(process: subprocess.Popen[str], deadline_s: float) -> float:
 
 
 def _member(backend: str, rank: int, members: int, port: int) -> float:
-    store = dist.TCPStore(LOOPBACK, port, is_master=False, timeout=timedelta(seconds=BOUND_S))
-    # Any: torch's type information leaves out most methods of these classes.
-    group: Any
-    if backend == "nccl":
-        torch.cuda.set_device(rank)
-        nccl: Any = dist.ProcessGroupNCCL
-        group = nccl(store, rank, members, nccl.Options())
-        tensor = torch.ones(1, device="cuda")
-    else:
-        gloo: Any = dist.ProcessGroupGloo
-        options = gloo._Options()
-        options._timeout = timedelta(seconds=BOUND_S)
-        options._devices = [gloo.create_device(hostname=LOOPBACK)]
-        group = gloo(store, rank, members, options)
-        tensor = torch.ones(1)
+    store = connect_store(LOOPBACK, port, BOUND_S)
+    device = torch.device("cuda", rank) if backend == "nccl" else torch.device("cpu")
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    fabric = fabric_for(device, LOOPBACK)
+    group = fabric.connect(store, rank, members, timedelta(seconds=BOUND_S))
+    tensor = torch.ones(1, device=device)
     group.allreduce([tensor]).wait()  # opens the connections
     start_s = time.perf_counter()
     for _ in range(ROUNDS):

@@ -15,7 +15,7 @@ import torch
 from nonuniform.config import JobConfig, ScheduledEvent
 from nonuniform.errors import BadInput, NonuniformError, RunFailed
 from nonuniform.train.chronicle import Chronicle
-from nonuniform.train.data import Corpus, WindowOptions, Windows
+from nonuniform.train.data import Corpus, job_windows
 from nonuniform.train.device import decide_device
 from nonuniform.train.interrupt import Interrupt
 from nonuniform.train.journal import RunFolder
@@ -41,13 +41,7 @@ def train(
     run could not go on; `summary.json` says the same."""
     plan = job_plan(job)
     corpus = Corpus.open(job.data.text, Path(job.data.root))
-    options = WindowOptions(
-        length=job.batch.length,
-        sequences=job.batch.sequences,
-        seed=job.run.seed,
-        holdout=job.data.holdout,
-    )
-    windows = Windows(corpus, options)
+    windows = job_windows(job, corpus)
     if job.run.val_every and not windows.validation_ids(job.run.val_sequences):
         raise BadInput(
             f"[data] holdout = {job.data.holdout:g}: leaves no text to validate on, but "

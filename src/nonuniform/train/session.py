@@ -20,7 +20,7 @@ from nonuniform.train.cut import CutModel, cut_llama
 from nonuniform.train.groups import Group
 from nonuniform.train.optimizer import ShardOptimizer
 from nonuniform.train.state import ShardState
-from nonuniform.train.sync import GradientSync, Lane, lane_for, make_buckets
+from nonuniform.train.sync import GradientSync, lane_for, make_buckets
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 BYTES_PER_MIB = 2**20
@@ -63,12 +63,6 @@ class Session:
     model: CutModel
     sync: GradientSync
     optimizer: ShardOptimizer
-    groups: RankGroups
-    lane: Lane
-
-    @property
-    def device(self) -> torch.device:
-        return self.model.parameters["norm.weight"].device
 
 
 def job_plan(job: JobConfig) -> ModelPlan:
@@ -93,8 +87,7 @@ def open_session(
         assign_buckets(state.plan, bucket_elements),
     )
     device = next(iter(model.parameters.values())).device
-    lane = lane_for(device)
     buckets = make_buckets(plans, dtype, device)
-    sync = GradientSync(buckets, model.parameters, groups.reshard, groups.across, lane)
+    sync = GradientSync(buckets, model.parameters, groups.reshard, groups.across, lane_for(device))
     optimizer = ShardOptimizer(state, model.parameters, job.optimizer, job.run.steps)
-    return Session(job, placement, member, state, model, sync, optimizer, groups, lane)
+    return Session(job, placement, member, state, model, sync, optimizer)

@@ -24,20 +24,12 @@ from nonuniform.placement.placement import Member
 from nonuniform.train import audit
 from nonuniform.train.alarm import Alarm, GenerationDead
 from nonuniform.train.commit import Vote, Work, WorkOptions, work_after
-from nonuniform.train.data import (
-    Corpus,
-    WindowOptions,
-    Windows,
-    split_by_share,
-    step_positions,
-)
+from nonuniform.train.data import Corpus, job_windows, split_by_share
 from nonuniform.train.device import take_device
 from nonuniform.train.groups import (
-    Fabric,
-    GlooFabric,
     Group,
-    NcclFabric,
     Reaper,
+    fabric_for,
     open_group,
 )
 from nonuniform.train.membership import (
@@ -107,13 +99,7 @@ class Worker:
         self.fabric = fabric_for(self.device, orders.address)
         self.reaper = Reaper()
         self.watch = Watch(Board(self._connect()), orders.after + 1, self.patience_s)
-        options = WindowOptions(
-            length=self.job.batch.length,
-            sequences=self.job.batch.sequences,
-            seed=self.job.run.seed,
-            holdout=self.job.data.holdout,
-        )
-        self.windows = Windows(orders.corpus, options)
+        self.windows = job_windows(self.job, orders.corpus)
 
     def run(self) -> None:
         generation = self.orders.after
@@ -269,9 +255,7 @@ class Cycle:
     def _do(self, work: Work) -> StepResult:
         if work.kind == "validate":
             return validation_step(self.session, self._validation_tokens())
-        job, windows = self.worker.job, self.worker.windows
-        positions = step_positions(work.step, job.batch.sequences)
-        ids = windows.sample_ids(positions.start, len(positions))
+        ids = self.worker.windows.step_ids(work.step)
         return train_step(self.session, self._tokens(self._mine(ids)))
 
     def _mine(self, ids: tuple[int, ...]) -> tuple[int, ...]:
@@ -324,7 +308,3 @@ class Cycle:
                 self.worker.board.say_units(self.record.generation, work.step, gpu, hashes)
         else:
             self.validated = work.step
-
-
-def fabric_for(device: torch.device, address: str) -> Fabric:
-    return NcclFabric() if device.type == "cuda" else GlooFabric(address)

@@ -1,4 +1,4 @@
-"""Makes the invented runs of `rehearsal.py` known to the tests of this folder."""
+"""Makes the invented runs of `rehearsal.py` known to the tests of the view and of the demo."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pytest
 
-REHEARSAL = Path(__file__).parent / "rehearsal.py"
+REHEARSAL = Path(__file__).with_name("view") / "rehearsal.py"
 
 
 @pytest.fixture(scope="session")
