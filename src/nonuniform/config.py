@@ -32,6 +32,7 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 BelowOne = Annotated[float, Field(ge=0, lt=1)]
 UpToOne = Annotated[float, Field(ge=0, le=1)]
+Seconds = Annotated[float, Field(ge=0.5, le=1e6, allow_inf_nan=False)]
 # A NUL ends a string wherever the system reads it.
 SystemText = Annotated[str, Field(pattern=r"^[^\x00]*$")]
 
@@ -94,7 +95,10 @@ class DataConfig:
 
 @dataclass(frozen=True)
 class ParallelConfig:
-    """`[parallel]`: `degree` is the base degree; below `min_degree` a replica is dissolved."""
+    """`[parallel]`: `degree` is the base degree; below `min_degree` a replica is dissolved.
+
+    `spares` GPUs more wait for work; they are named "R/0", "R/1" with R = `replicas`. `borrow`: a
+    GPU may work in another replica than its own, as where all share one scale-up domain."""
 
     __pydantic_config__ = _NO_OTHER_KEYS
 
@@ -102,6 +106,8 @@ class ParallelConfig:
     degree: Count
     min_degree: Count = 1
     allow_empty: bool = False
+    spares: Whole = 0
+    borrow: bool = True
 
 
 @dataclass(frozen=True)
@@ -137,7 +143,8 @@ class OptimizerConfig:
 @dataclass(frozen=True)
 class RunConfig:
     """`[run]`: how long, how exact, and how the run defends itself. `val_every` = 0 is never.
-    `bucket_mb` is in MiB (2**20 bytes): how much of the gradients travels together."""
+    `bucket_mb` is in MiB (2**20 bytes): how much of the gradients travels together. A process that
+    shows no progress for `hang_timeout_s` (at its start: `start_timeout_s`) is treated as dead."""
 
     __pydantic_config__ = _NO_OTHER_KEYS
 
@@ -151,9 +158,43 @@ class RunConfig:
     bucket_mb: Positive = 4.0
     address: Annotated[SystemText, Field(min_length=1)] = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65535)] = 0
-    hang_timeout_s: Annotated[float, Field(ge=0.5, le=1e6, allow_inf_nan=False)] = 120.0
+    hang_timeout_s: Seconds = 120.0
+    start_timeout_s: Seconds = 120.0
     nonfinite: Literal["skip", "stop"] = "skip"
     device: Literal["auto", "cpu", "cuda"] = "auto"
+
+
+@dataclass(frozen=True)
+class CheckpointConfig:
+    """`[checkpoint]`: one after every `every` steps (0: none on the way), the newest `keep` of them
+    stay, in `folder` (seen from OUT). `final`: one more when the run ends, however it ends."""
+
+    __pydantic_config__ = _NO_OTHER_KEYS
+
+    every: Whole = 0
+    keep: Count = 2
+    folder: Annotated[SystemText, Field(min_length=1)] = "checkpoints"
+    final: bool = True
+
+
+@dataclass(frozen=True)
+class HealthConfig:
+    """`[health]`: GPUs that are slow or fail again and again.
+
+    A rank that needs `slow_factor` times as long for its work as the others, over `slow_steps`
+    steps, is `slow_action`. A GPU that fails more than `flaps` times within `flap_window_s` is kept
+    out for `quarantine_s`, and twice as long each time after, up to `quarantine_max_s` (0: never).
+    """
+
+    __pydantic_config__ = _NO_OTHER_KEYS
+
+    slow_factor: Annotated[float, Field(gt=1, allow_inf_nan=False)] = 2.0
+    slow_steps: Count = 16
+    slow_action: Literal["ignore", "report", "drain"] = "report"
+    flaps: Whole = 2
+    flap_window_s: Positive = 3600.0
+    quarantine_s: NonNegative = 60.0
+    quarantine_max_s: NonNegative = 3600.0
 
 
 @dataclass(frozen=True)
@@ -168,6 +209,8 @@ class JobConfig:
     run: RunConfig
     data: DataConfig = field(default_factory=DataConfig)
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
+    health: HealthConfig = field(default_factory=HealthConfig)
 
     def __post_init__(self) -> None:
         if self.run.val_sequences == 0:
