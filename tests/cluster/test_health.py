@@ -61,6 +61,30 @@ def test_a_gpu_outside_the_job_is_refused_with_the_range(gpu: Gpu) -> None:
         ClusterState(2, 4, frozenset([gpu]))
 
 
+def test_spares_are_named_like_one_replica_more_and_come_last() -> None:
+    state = ClusterState(2, 2, spares=3)
+    for gpu in (Gpu(2, 1), Gpu(0, 1)):
+        state = state.apply(HealthEvent("failed", gpu))
+    assert state.healthy() == (Gpu(0, 0), Gpu(1, 0), Gpu(1, 1), Gpu(2, 0), Gpu(2, 2))
+    assert state.apply(HealthEvent("returned", Gpu(2, 1))).down == {Gpu(0, 1)}
+    assert [len(state.healthy_of(replica)) for replica in range(2)] == [1, 2]
+    assert ClusterState(2, 2).healthy() == (Gpu(0, 0), Gpu(0, 1), Gpu(1, 0), Gpu(1, 1))
+
+
+@pytest.mark.parametrize("gpu", [Gpu(2, 3), Gpu(3, 0), Gpu(1, 2)])
+def test_a_gpu_that_is_no_spare_either_is_refused_with_both_ranges(gpu: Gpu) -> None:
+    text = rf"gpu {gpu}: .* 0\.\.1 with GPUs 0\.\.1 each and the spares 2/0 to 2/2$"
+    with pytest.raises(BadInput, match=text):
+        ClusterState(2, 2, spares=3).apply(HealthEvent("failed", gpu))
+    with pytest.raises(BadInput, match=r"gpu 2/0: .* each$"):
+        ClusterState(2, 2, frozenset([Gpu(2, 0)]))
+
+
+def test_fewer_spares_than_none_are_refused() -> None:
+    with pytest.raises(BadInput, match=r"\[parallel\] spares = -1: must be at least 0"):
+        ClusterState(2, 2, spares=-1)
+
+
 def test_an_empty_cluster_and_an_unknown_event_are_refused() -> None:
     with pytest.raises(BadInput, match="replicas = 0, degree = 4"):
         ClusterState(0, 4)

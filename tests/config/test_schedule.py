@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from nonuniform.config import (
@@ -78,6 +80,17 @@ def test_syntax(flag: str, text: str) -> None:
 def test_range(text: str, line: str) -> None:
     with pytest.raises(BadInput, match=f"^--fail {text}: {line}$"):
         parse_schedule([text], [], JOB)
+
+
+def test_spares_may_fail_and_return() -> None:
+    job = replace(JOB, parallel=replace(JOB.parallel, spares=2))
+    events = parse_schedule(["gpu=2/1@step=3"], ["gpu=2/1@step=5"], job)
+    assert [(event.kind, event.gpu) for event in events] == [("failed", "2/1"), ("returned", "2/1")]
+    for text in ("gpu=2/2@step=3", "gpu=3/0@step=3", "gpu=1/4@step=3"):
+        name = text.removeprefix("gpu=").partition("@")[0]
+        line = f"there is no GPU {name}, the job has 0/0 to 1/3 and the spares 2/0 to 2/1"
+        with pytest.raises(BadInput, match=f"^--fail {text}: {line}$"):
+            parse_schedule([text], [], job)
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,7 @@ def test_below_the_least_degree_a_replica_is_dissolved() -> None:
     assert [entry.replica for entry in placement.replicas] == [0, 2]
     assert placement.shares == (6, 6)
     assert placement.spares == tuple(f"1/{index}" for index in (1, 2, 5, 6, 7, 8, 9, 10, 11))
-    assert "replica 1 is dissolved of 12 (1/0, 1/3, 1/4 down)" in reason
+    assert "replica 1 is dissolved (1/0, 1/3, 1/4 down, min_degree is 10 of 12)" in reason
 
 
 def test_a_dissolved_replica_comes_back_with_its_gpus() -> None:
@@ -90,8 +90,10 @@ def test_a_callable_that_loses_a_gpu_is_caught() -> None:
 
 def test_no_replica_left_ends_the_run_with_the_counts() -> None:
     state = lose(ClusterState(2, 3), ["0/0", "0/1", "1/2", "1/0"])
-    with pytest.raises(RunFailed, match="1, 1 healthy GPUs per replica, min_degree is 2"):
-        next_placement(state, NtpOptions(2, 6))
+    with pytest.raises(RunFailed, match="1, 1 healthy GPUs per replica, min_degree is 2, borrow"):
+        next_placement(state, NtpOptions(2, 6, borrow=False))
+    both, _ = next_placement(state, NtpOptions(2, 6))
+    assert both.replicas[0].gpus == ("0/2", "1/1")
 
 
 def test_bad_options_name_the_keys() -> None:

@@ -35,11 +35,14 @@ class HealthEvent:
 
 @dataclass(frozen=True)
 class ClusterState:
-    """`replicas` domains of `degree` GPUs each, and the GPUs that are down."""
+    """`replicas` domains of `degree` GPUs each, `spares` GPUs more, and the GPUs that are down.
+
+    The spares are named like GPUs of one more replica: `Gpu(replicas, 0)` and so on."""
 
     replicas: int
     degree: int
     down: frozenset[Gpu] = field(default_factory=frozenset)
+    spares: int = 0
 
     def __post_init__(self) -> None:
         if self.replicas < 1 or self.degree < 1:
@@ -47,6 +50,8 @@ class ClusterState:
                 f"[parallel] replicas = {self.replicas}, degree = {self.degree}: "
                 "both must be at least 1"
             )
+        if self.spares < 0:
+            raise BadInput(f"[parallel] spares = {self.spares}: must be at least 0")
         for gpu in sorted(self.down):
             self._check(gpu)
 
@@ -57,14 +62,24 @@ class ClusterState:
             return replace(self, down=self.down - {event.gpu})
         return replace(self, down=self.down | {event.gpu})
 
+    def healthy(self) -> tuple[Gpu, ...]:
+        """All usable GPUs, ascending; the spares come last."""
+        spares = (Gpu(self.replicas, index) for index in range(self.spares))
+        named = (gpu for replica in range(self.replicas) for gpu in self.healthy_of(replica))
+        return (*named, *(gpu for gpu in spares if gpu not in self.down))
+
     def healthy_of(self, replica: int) -> tuple[Gpu, ...]:
-        """The usable GPUs of one replica, ascending."""
+        """The usable GPUs that bear the name of this replica, ascending."""
         gpus = (Gpu(replica, index) for index in range(self.degree))
         return tuple(gpu for gpu in gpus if gpu not in self.down)
 
     def _check(self, gpu: Gpu) -> None:
-        if not (0 <= gpu.replica < self.replicas and 0 <= gpu.index < self.degree):
+        named = 0 <= gpu.replica < self.replicas and 0 <= gpu.index < self.degree
+        spare = gpu.replica == self.replicas and 0 <= gpu.index < self.spares
+        if not (named or spare):
+            last = f"{self.replicas}/{self.spares - 1}"
+            spares = f" and the spares {self.replicas}/0 to {last}" if self.spares else ""
             raise BadInput(
                 f"gpu {gpu}: the job has replicas 0..{self.replicas - 1} "
-                f"with GPUs 0..{self.degree - 1} each"
+                f"with GPUs 0..{self.degree - 1} each{spares}"
             )

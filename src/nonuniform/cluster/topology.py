@@ -17,7 +17,8 @@ _NAME = re.compile(r"([0-9]+)/([0-9]+)")
 
 @dataclass(frozen=True, order=True)
 class Gpu:
-    """One GPU: the replica it was launched in and its index there."""
+    """One GPU: the replica it was launched in and its index there; a GPU that was launched as a
+    spare has the number of replicas in its place."""
 
     replica: int
     index: int

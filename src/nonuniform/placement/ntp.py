@@ -1,10 +1,11 @@
-"""The policy `ntp`: a replica that lost GPUs goes on with those it has.
+"""The policy `ntp`: a replica that lost GPUs goes on with those it has, and with those it can get.
 
-In: the cluster state, the options, and a callable that gives labels to the GPUs of a replica.
-Out: the placement and one line that says why it looks so. Capacity is counted in GPUs: a replica of
-8 that lost 2 runs at degree 6. Below `min_degree` it is dissolved and its healthy GPUs become
-spares. DESIGN "Generations" and "Policies". Knows nothing of units: which survivor takes which
-label is the callable's choice, so that what stays in place can count there.
+In: the cluster state, the options, the placement so far, and a callable that gives labels to the
+GPUs of a replica. Out: the placement and one line that says why it looks so. Capacity is counted in
+GPUs: a replica of 8 that lost 2 runs at degree 6. Spares, GPUs that came back and the rest of a
+dissolved replica work where they are of most use, if GPUs may be lent (`crews` says how). Below
+`min_degree` a replica is dissolved. DESIGN "Generations" and "Policies". Knows nothing of units:
+which GPU takes which label is the callable's choice, so that what stays in place can count there.
 """
 
 from __future__ import annotations
@@ -14,53 +15,63 @@ from dataclasses import dataclass
 
 from nonuniform.cluster.health import ClusterState
 from nonuniform.errors import BadInput, RunFailed
+from nonuniform.placement.crews import Crews, lent_crews, own_crews
 from nonuniform.placement.placement import Placement, ReplicaPlacement
+from nonuniform.placement.reason import Change, reason_of
 from nonuniform.placement.shares import batch_shares, share_grain_cost
 
 LabelChoice = Callable[[int, tuple[str, ...]], tuple[str, ...]]
-"""(replica, its living GPUs, ascending) -> the same GPUs by label."""
+"""(replica, its GPUs, ascending) -> the same GPUs by label."""
 
 
 @dataclass(frozen=True)
 class NtpOptions:
-    """`min_degree`: the least GPUs of a replica; `sequences`: the global batch."""
+    """`min_degree`: the least GPUs of a replica; `sequences`: the global batch; `borrow`: a GPU may
+    work in another replica than that of its name (without it a spare has no work)."""
 
     min_degree: int
     sequences: int
+    borrow: bool = True
 
 
 def ascending_labels(replica: int, gpus: tuple[str, ...]) -> tuple[str, ...]:
-    """Labels in order of the GPU index: right where nothing is held yet, as at launch."""
+    """Labels in order of the GPU's name: right where nothing is held yet, as at launch."""
     return gpus
 
 
 def next_placement(
-    state: ClusterState, options: NtpOptions, labels: LabelChoice = ascending_labels
+    state: ClusterState,
+    options: NtpOptions,
+    labels: LabelChoice = ascending_labels,
+    before: Placement | None = None,
 ) -> tuple[Placement, str]:
-    """The placement for this state, whatever events led to it."""
+    """The placement that follows `before` (None: at launch), whatever events led to this state."""
     _check(state, options)
-    alive = {
-        replica: tuple(str(gpu) for gpu in state.healthy_of(replica))
-        for replica in range(state.replicas)
-    }
-    kept = {replica: gpus for replica, gpus in alive.items() if len(gpus) >= options.min_degree}
-    if not kept:
-        counts = ", ".join(str(len(gpus)) for gpus in alive.values())
-        raise RunFailed(
-            f"no replica is left: {counts} healthy GPUs per replica, min_degree is "
-            f"{options.min_degree}"
-        )
+    if options.borrow:
+        crews = lent_crews(state, options.min_degree, before)
+    else:
+        crews = own_crews(state, options.min_degree)
+    if not crews:
+        raise RunFailed(_nobody_left(state, options))
     # The speed is degree / base; without the division it is a whole number, and ties stay exact.
-    speeds = [float(len(gpus)) for gpus in kept.values()]
+    speeds = [float(len(crew)) for crew in crews.values()]
     shares = batch_shares(speeds, options.sequences)
-    placement = Placement(
+    placement = _placement(state, crews, shares, labels)
+    change = Change(state, options.min_degree, placement, before)
+    return placement, reason_of(change, share_grain_cost(speeds, shares))
+
+
+def _placement(
+    state: ClusterState, crews: Crews, shares: tuple[int, ...], labels: LabelChoice
+) -> Placement:
+    working = {gpu for crew in crews.values() for gpu in crew}
+    return Placement(
         replicas=tuple(
-            ReplicaPlacement(replica, _labelled(replica, gpus, labels), share)
-            for (replica, gpus), share in zip(kept.items(), shares, strict=True)
+            ReplicaPlacement(replica, _labelled(replica, tuple(map(str, crew)), labels), share)
+            for (replica, crew), share in zip(crews.items(), shares, strict=True)
         ),
-        spares=tuple(gpu for replica, gpus in alive.items() if replica not in kept for gpu in gpus),
+        spares=tuple(str(gpu) for gpu in state.healthy() if gpu not in working),
     )
-    return placement, _reason(state, placement, share_grain_cost(speeds, shares))
 
 
 def _labelled(replica: int, gpus: tuple[str, ...], labels: LabelChoice) -> tuple[str, ...]:
@@ -69,22 +80,15 @@ def _labelled(replica: int, gpus: tuple[str, ...], labels: LabelChoice) -> tuple
     return tuple(by_label)
 
 
-def _reason(state: ClusterState, placement: Placement, grain_cost: float) -> str:
-    """One line for the event log: what differs from the whole cluster, and the price of it."""
-    degrees = {entry.replica: entry.degree for entry in placement.replicas}
-    parts = []
-    for replica in range(state.replicas):
-        down = sorted(gpu for gpu in state.down if gpu.replica == replica)
-        if not down:
-            continue
-        names = ", ".join(str(gpu) for gpu in down)
-        fate = f"runs at degree {degrees[replica]}" if replica in degrees else "is dissolved"
-        parts.append(f"replica {replica} {fate} of {state.degree} ({names} down)")
-    shares = "+".join(str(share) for share in placement.shares)
-    parts.append(f"batch shares {shares}")
-    if grain_cost > 1e-12:
-        parts.append(f"whole sequences cost {grain_cost:.1%}")
-    return "; ".join(parts if state.down else ["all GPUs healthy", *parts])
+def _nobody_left(state: ClusterState, options: NtpOptions) -> str:
+    counts = ", ".join(str(len(state.healthy_of(replica))) for replica in range(state.replicas))
+    named = sum(len(state.healthy_of(replica)) for replica in range(state.replicas))
+    spares = f" and {len(state.healthy()) - named} spares" if state.spares else ""
+    alone = "" if options.borrow else ", borrow is off"
+    return (
+        f"no replica is left: {counts} healthy GPUs per replica{spares}, min_degree is "
+        f"{options.min_degree}{alone}"
+    )
 
 
 def _check(state: ClusterState, options: NtpOptions) -> None:

@@ -1,0 +1,1 @@
+"""How much a step takes, foreseen from plans: memory so far."""
