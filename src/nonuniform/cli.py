@@ -144,6 +144,14 @@ def train(
         list[str] | None,
         typer.Option("--return", metavar="gpu=R/I@step=S", help="Bring a failed GPU back."),
     ] = None,
+    drain: Annotated[
+        list[str] | None,
+        typer.Option(metavar="gpu=R/I@step=S", help="Take a working GPU out; may be repeated."),
+    ] = None,
+    resume: Annotated[
+        bool,
+        typer.Option("--resume", help="Go on with the run in OUT from its newest checkpoint."),
+    ] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run in OUT.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing while it runs.")] = False,
 ) -> None:
@@ -153,12 +161,14 @@ def train(
     from nonuniform.view.observer import NullObserver, RunObserver
 
     job = load_job(job_file, {} if steps is None else {"run.steps": steps})
-    schedule = parse_schedule(fail or [], returns or [], job)
+    schedule = parse_schedule(fail or [], returns or [], job, drain or [])
+    if resume and overwrite:
+        raise BadInput("--resume and --overwrite: choose one, to go on or to begin anew")
     _require_torch()
     from nonuniform.train import run
 
     observer: RunObserver = NullObserver() if quiet else choose_observer()
-    status = run.train(job, out, schedule, overwrite=overwrite, observer=observer)
+    status = run.train(job, out, schedule, overwrite=overwrite, observer=observer, resume=resume)
     raise typer.Exit(status)
 
 

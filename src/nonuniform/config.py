@@ -326,10 +326,10 @@ def _check_degrees(job: JobConfig, path: Path) -> None:
 
 @dataclass(frozen=True)
 class ScheduledEvent:
-    """A scripted failure or return of one GPU; `gpu` is "R/I". The words are those of the health
-    events that it becomes."""
+    """A scripted failure, drain or return of one GPU; `gpu` is "R/I". The words are those of the
+    health events that it becomes."""
 
-    kind: Literal["failed", "returned"]
+    kind: Literal["failed", "returned", "drained"]
     gpu: str
     step: int
 
@@ -338,10 +338,11 @@ _EVENT = re.compile(r"gpu=([0-9]+)/([0-9]+)@step=([0-9]+)")
 
 
 def parse_schedule(
-    fails: Sequence[str], returns: Sequence[str], job: JobConfig
+    fails: Sequence[str], returns: Sequence[str], job: JobConfig, drains: Sequence[str] = ()
 ) -> tuple[ScheduledEvent, ...]:
-    """The events of `--fail` and `--return`, by step; a GPU fails and returns in turn."""
+    """The events of `--fail`, `--drain` and `--return`, by step; a GPU goes and returns in turn."""
     events = [_parse_event("failed", "--fail", text, job) for text in fails]
+    events += [_parse_event("drained", "--drain", text, job) for text in drains]
     events += [_parse_event("returned", "--return", text, job) for text in returns]
     events.sort(key=lambda event: (event.step, event.kind, _gpu_key(event.gpu)))
     last: dict[str, ScheduledEvent] = {}
@@ -352,17 +353,20 @@ def parse_schedule(
 
 
 def _parse_event(
-    kind: Literal["failed", "returned"], flag: str, text: str, job: JobConfig
+    kind: Literal["failed", "returned", "drained"], flag: str, text: str, job: JobConfig
 ) -> ScheduledEvent:
     match = _EVENT.fullmatch(text)
     if match is None:
         raise BadInput(f"{flag} {text}: must be gpu=R/I@step=S, such as gpu=0/3@step=20")
     replica, index, step = map(int, match.groups())
     parallel = job.parallel
-    if replica >= parallel.replicas or index >= parallel.degree:
+    spare = replica == parallel.replicas and index < parallel.spares
+    if not spare and (replica >= parallel.replicas or index >= parallel.degree):
+        spares = f" and the spares {parallel.replicas}/0 to {parallel.replicas}/"
         raise BadInput(
             f"{flag} {text}: there is no GPU {replica}/{index}, "
             f"the job has 0/0 to {parallel.replicas - 1}/{parallel.degree - 1}"
+            + (f"{spares}{parallel.spares - 1}" if parallel.spares else "")
         )
     if not 1 <= step <= job.run.steps:
         raise BadInput(f"{flag} {text}: step must be in 1 to {job.run.steps}, got {step}")
@@ -375,10 +379,11 @@ def _gpu_key(gpu: str) -> tuple[int, ...]:
 
 def _check_turn(event: ScheduledEvent, before: ScheduledEvent | None) -> None:
     where = f"gpu={event.gpu}@step={event.step}"
-    if event.kind == "failed":
-        if before is not None and before.kind == "failed":
+    if event.kind != "returned":
+        flag = "--fail" if event.kind == "failed" else "--drain"
+        if before is not None and before.kind != "returned":
             raise BadInput(
-                f"--fail {where}: GPU {event.gpu} has already failed at step {before.step}"
+                f"{flag} {where}: GPU {event.gpu} has already {before.kind} at step {before.step}"
             )
     elif before is None or before.kind == "returned":
         since = f" since it returned at step {before.step}" if before else ""

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from nonuniform.errors import NonuniformError
+from nonuniform.train.progress import Progress
 
 T = TypeVar("T")
 GRACE_S = (
@@ -30,8 +31,9 @@ class GenerationDead(NonuniformError):
 class Alarm:
     """Set once per generation by its watchdog; wakes every waiter at once."""
 
-    def __init__(self, patience_s: float) -> None:
+    def __init__(self, patience_s: float, progress: Progress | None = None) -> None:
         self.patience_s = patience_s
+        self.progress = progress or Progress()
         self._lock = threading.Lock()
         self._waiters: set[threading.Event] = set()
         self._callbacks: list[Callable[[], None]] = []
@@ -80,7 +82,8 @@ class Alarm:
         try:
             self.check()
             arm(event)
-            came = event.wait(limit_s)
+            with self.progress.waiting():
+                came = event.wait(limit_s)
             self.check()
             return came
         finally:

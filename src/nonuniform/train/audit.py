@@ -11,7 +11,8 @@ import json
 import zlib
 from collections.abc import Mapping
 
-from nonuniform.train.membership import Board, Record
+from nonuniform.protocol.record import Record
+from nonuniform.train.membership import Board
 from nonuniform.train.state import ShardState
 
 Hashes = dict[str, dict[str, int]]

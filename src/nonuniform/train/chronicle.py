@@ -10,23 +10,26 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from nonuniform.train.commit import Vote, step_totals
+from nonuniform.protocol.commit import StepTotals, Vote, step_totals
+from nonuniform.protocol.record import LoggedStep, Position, Record
 from nonuniform.train.guard import GuardedObserver
 from nonuniform.train.journal import Event, RunFolder, StepRecord
-from nonuniform.train.membership import Record
 from nonuniform.view.observer import RunObserver
 
 
 class Chronicle:
-    """`time_s` of everything counts from the start of the run."""
+    """`time_s` of everything counts from the start of the run; `steps`: committed so far."""
 
     def __init__(self, folder: RunFolder, observer: RunObserver, replicas: int) -> None:
         self._folder = folder
         self._observer = GuardedObserver(observer)
         self._replicas = replicas
-        self._start = time.monotonic()
+        self._start = time.monotonic() - folder.last_time_s
         self._counts: dict[str, int] = {}
-        self.losses: list[float] = []
+        self._trouble = ""
+        self.steps = folder.last_step
+        self._loss_first: float | None = None
+        self._loss_last: float | None = None
         self.validation_loss: float | None = None
 
     def now_s(self) -> float:
@@ -41,32 +44,61 @@ class Chronicle:
         sample_ids: tuple[int, ...] | None,
     ) -> None:
         totals = step_totals(votes, record.digest)
-        degrees, shares = self._by_replica(record)
-        row = StepRecord(
-            step=step,
-            loss=totals.loss,
-            tokens=totals.tokens,
-            samples=samples,
-            grad_norm=totals.grad_norm,
-            generation=record.generation,
-            degrees=degrees,
-            batch_shares=shares,
-            time_s=self.now_s(),
-            sample_ids=sample_ids,
+        entries = record.placement.replicas
+        known = LoggedStep(
+            vote=next(iter(votes.values())),
+            degrees={entry.replica: entry.degree for entry in entries},
+            shares={entry.replica: entry.share for entry in entries},
         )
-        self._folder.log_step(row)
-        self.losses.append(totals.loss)
-        self._observer.on_step(row.to_json())
+        self._log_step(totals, known, samples, sample_ids)
         if not totals.finite:
             reason = f"gradient norm {totals.grad_norm}: committed without an update"
             self.event("skip", reason, step=step, generation=record.generation)
 
-    def _by_replica(self, record: Record) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """(degrees, shares) with the replica's id as index; 0 for one that is dissolved."""
-        entries = {entry.replica: entry for entry in record.placement.replicas}
-        present = [entries.get(replica) for replica in range(self._replicas)]
-        degrees = tuple(entry.degree if entry else 0 for entry in present)
-        return degrees, tuple(entry.share if entry else 0 for entry in present)
+    def _log_step(
+        self,
+        totals: StepTotals,
+        known: LoggedStep,
+        samples: int,
+        sample_ids: tuple[int, ...] | None,
+    ) -> None:
+        row = StepRecord(
+            step=known.vote.step,
+            loss=totals.loss,
+            tokens=totals.tokens,
+            samples=samples,
+            grad_norm=totals.grad_norm,
+            generation=known.vote.generation,
+            degrees=self._by_replica(known.degrees),
+            batch_shares=self._by_replica(known.shares),
+            time_s=self.now_s(),
+            sample_ids=sample_ids,
+        )
+        self._folder.log_step(row)
+        self.steps = row.step
+        self._loss_first = totals.loss if self._loss_first is None else self._loss_first
+        self._loss_last = totals.loss
+        self._observer.on_step(row.to_json())
+        self._tell_trouble()
+
+    def remembered_step(
+        self, known: LoggedStep, samples: int, sample_ids: tuple[int, ...] | None
+    ) -> None:
+        """A step that was committed when the launcher before this one could not log it any more."""
+        vote = known.vote
+        totals = step_totals({vote.gpu: vote}, vote.digest)
+        self._log_step(totals, known, samples, sample_ids)
+
+    def skip_to(self, step: int) -> None:
+        """Nobody knows any more what the log lacks up to `step`."""
+        text = f"the log lacks the steps {self.steps + 1} to {step}"
+        self._folder.skip_to(step)
+        self.steps = step
+        self.event("log_gap", text, step=step)
+
+    def _by_replica(self, values: Mapping[int, int]) -> tuple[int, ...]:
+        """The replica's id as index; 0 for one that is dissolved."""
+        return tuple(values.get(replica, 0) for replica in range(self._replicas))
 
     def validation(self, step: int, record: Record, votes: Mapping[str, Vote]) -> None:
         totals = step_totals(votes, record.digest)
@@ -78,6 +110,22 @@ class Chronicle:
             generation=record.generation,
             extra={"loss": totals.loss, "tokens": totals.tokens},
         )
+
+    def rewind(self, position: Position, reason: str, lost_steps: int) -> None:
+        """Later steps are taken out of the log: they come again."""
+        self._folder.rewind(position.step)
+        self.steps = position.step
+        extra = {"steps_lost": lost_steps}
+        self.event("fallback", reason, step=position.step, extra=extra)
+
+    def _tell_trouble(self) -> None:
+        """Once: the disk does not take the log. It is kept in memory meanwhile."""
+        trouble, before = self._folder.trouble, self._trouble
+        self._trouble = trouble
+        if trouble and not before:
+            self.event("disk", f"the log is kept in memory: {trouble}", step=self.steps)
+        elif before and not trouble:
+            self.event("disk", "the log is written again", step=self.steps)
 
     def event(
         self,
@@ -109,18 +157,13 @@ class Chronicle:
     def tick(self) -> None:
         self._observer.tick()
 
-    @property
-    def steps(self) -> int:
-        """Steps written down so far."""
-        return len(self.losses)
-
     def close(self, status: str, reason: str) -> None:
         summary = {
             "status": status,
             "reason": reason,
-            "steps": len(self.losses),
-            "loss_first": self.losses[0] if self.losses else None,
-            "loss_last": self.losses[-1] if self.losses else None,
+            "steps": self.steps,
+            "loss_first": self._loss_first,
+            "loss_last": self._loss_last,
             "validation_loss": self.validation_loss,
             "generations": self._counts.get("generation", 0),
             "failures": self._counts.get("failed", 0),

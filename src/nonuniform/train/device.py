@@ -16,13 +16,14 @@ from nonuniform.errors import BadInput
 
 def decide_device(job: JobConfig, cuda_devices: int) -> str:
     """`auto` takes GPUs only if there is one for every process."""
-    needed = job.parallel.replicas * job.parallel.degree
+    needed = job.parallel.replicas * job.parallel.degree + job.parallel.spares
     if job.run.device == "cpu" or (job.run.device == "auto" and cuda_devices < needed):
         return "cpu"
     if cuda_devices < needed:
         raise BadInput(
             f'[run] device = "cuda": {job.parallel.replicas} replicas of degree '
-            f"{job.parallel.degree} need {needed} GPUs, this machine has {cuda_devices}"
+            f"{job.parallel.degree} and {job.parallel.spares} spares need {needed} GPUs, "
+            f"this machine has {cuda_devices}"
         )
     return "cuda"
 

@@ -14,11 +14,12 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
 from nonuniform.errors import BadInput, RunFailed
+from nonuniform.train.row_log import RowLog
 
 STEPS, EVENTS, SUMMARY = "steps.jsonl", "events.jsonl", "summary.json"
 LOGS = "workers"  # a folder: what each worker prints, by GPU
@@ -70,9 +71,11 @@ class Event:
 
 
 class RunFolder:
-    """The open files of one run; made by `create`."""
+    """The open files of one run; made by `create` or `resume`. `last_time_s`: of the run so far."""
 
-    def __init__(self, path: Path, steps: IO[str], events: IO[str], last_step: int) -> None:
+    last_time_s: float = 0.0
+
+    def __init__(self, path: Path, steps: RowLog, events: RowLog, last_step: int) -> None:
         self.path = path
         self._steps = steps
         self._events = events
@@ -81,34 +84,57 @@ class RunFolder:
 
     @classmethod
     def create(cls, path: Path, overwrite: bool = False, last_step: int = 0) -> RunFolder:
-        """Make the folder; `last_step` is the step that a resumed run goes on from."""
+        """Make the folder; `last_step` is the step that a run goes on from without its log."""
         path = Path(path)
         try:
             path.mkdir(parents=True, exist_ok=True)
             held = [name for name in (STEPS, EVENTS, SUMMARY) if os.path.lexists(path / name)]
             if held and not overwrite:
                 raise BadInput(
-                    f"--out {path}: holds another run ({', '.join(held)}); "
-                    "choose another folder, or replace it with --overwrite"
+                    f"--out {path}: holds another run ({', '.join(held)}); choose another folder, "
+                    "go on with it by --resume, or replace it with --overwrite"
                 )
             for name in (STEPS, EVENTS, SUMMARY, _PART):
                 (path / name).unlink(missing_ok=True)
             (path / LOGS).mkdir(exist_ok=True)
             for log in (path / LOGS).glob("*.log"):
                 log.unlink()
-            return cls(path, _new_log(path / STEPS), _new_log(path / EVENTS), last_step)
+            return cls(path, RowLog(path / STEPS), RowLog(path / EVENTS), last_step)
         except OSError as error:
             raise BadInput(f"--out {path}: {error.strerror}") from error
+
+    @classmethod
+    def resume(cls, path: Path, step: int) -> RunFolder:
+        """Go on with the run in the folder after `step`: later steps are taken out of the log, and
+        the summary, which was that of its end. Ask `last_step` for what the log still has."""
+        path = Path(path)
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            (path / LOGS).mkdir(exist_ok=True)
+            for name in (SUMMARY, _PART):
+                (path / name).unlink(missing_ok=True)
+            steps, events = (RowLog(path / name, resume=True) for name in (STEPS, EVENTS))
+            folder = cls(path, steps, events, step)
+            folder.last_time_s = events.last_row.get("time_s", 0.0)
+            folder.rewind(step)
+            return folder
+        except OSError as error:
+            raise BadInput(f"--out {path}: {error.strerror}") from error
+
+    def rewind(self, step: int) -> None:
+        """Take all steps after `step` out of the log."""
+        last = self._steps.cut(lambda row: isinstance(row.get("step"), int) and row["step"] <= step)
+        self._last_step = int(last["step"]) if last else 0
+
+    @property
+    def trouble(self) -> str:
+        """What the disk says that does not take a line; the line is kept for later."""
+        return self._steps.trouble or self._events.trouble
 
     @property
     def logs(self) -> Path:
         """Where processes write what they print; absolute."""
         return self.path.resolve() / LOGS
-
-    @property
-    def closed(self) -> bool:
-        """Whether the summary was written."""
-        return self._closed
 
     @property
     def last_step(self) -> int:
@@ -125,6 +151,10 @@ class RunFolder:
         self._append(self._steps, row)
         self._last_step += 1
 
+    def skip_to(self, step: int) -> None:
+        """The log lacks some steps for good: go on after `step`."""
+        self._last_step = step
+
     def log_event(self, event: Event | Mapping[str, Any]) -> None:
         self._append(self._events, event.to_json() if isinstance(event, Event) else dict(event))
 
@@ -136,27 +166,18 @@ class RunFolder:
         self._closed = True
         try:
             for log in (self._steps, self._events):
-                log.flush()
-                os.fsync(log.fileno())
                 log.close()
             _replace_file(self.path / SUMMARY, self.path / _PART, text)
         except OSError as error:
             raise RunFailed(f"{self.path / SUMMARY}: {error.strerror}") from error
 
-    def _append(self, log: IO[str], row: Mapping[str, Any]) -> None:
+    def _append(self, log: RowLog, row: Mapping[str, Any]) -> None:
         line = json.dumps(_plain(row), allow_nan=False)
         if self._closed:
-            raise RunFailed(f"{log.name}: logged after the summary: {line}")
-        try:
-            log.write(line + "\n")
-            log.flush()
-        except OSError as error:
-            raise RunFailed(f"{log.name}: {error.strerror}") from error
-
-
-def _new_log(path: Path) -> IO[str]:
-    # "x": of two runs that start in one folder at the same moment one is refused.
-    return open(path, "x", encoding="utf-8", buffering=1)
+            raise RunFailed(f"{log.path}: logged after the summary: {line}")
+        log.append(line)
+        for one in (self._steps, self._events):  # of the other one nothing may come for hours
+            one.retry()
 
 
 def _replace_file(path: Path, part: Path, text: str) -> None:

@@ -1,20 +1,23 @@
 """The board that a run's processes share: generations, votes, outcomes, reports.
 
-In: a store (torch's TCPStore, hosted by the launcher, on the given address only). Out: typed
-reads and writes under one scheme of keys. DESIGN "The step is a transaction" and "Generations".
+In: a store (torch's TCPStore, hosted by the launcher, on the given address only), whose values
+prove the job's secret. Out: typed reads and writes under one scheme of keys. DESIGN "The step is a
+transaction" and "Generations".
 
     g{n}/record                  placement and what everyone holds; written once, by the launcher
     g{n}/over                    why generation n ended; rings the alarm of every member
-    g{n}/pause                   a wish to end at the next commit (somebody waits to join)
+    g{n}/pause                   a wish to end at the next commit (somebody waits to join or to go)
     g{n}/{kind}{step}/vote/{gpu} one rank's vote      .../votes their number
     g{n}/{kind}{step}/outcome    decided once, by compare-and-set
     g{n}/units{step}/{gpu}       hashes of a rank's units, if they are to be compared
+    g{n}/part{step}/{gpu}        what a rank has written of a checkpoint, or why it has not
     g{n}/settled/{gpu}           the rank holds its shard of generation n
     g{n}/report/{gpu}/{life}     what the rank holds after generation n ended
     ready/{gpu}/{life}           a process has started and waits to be placed
+    beat/{gpu}/{life}            its last sign of life
     error/{gpu}/{life}           the last words of a process that failed by an exception
 
-Knows nothing of tensors. Its one rule is in `vote`: the last of all members commits.
+Knows nothing of tensors and decides nothing.
 """
 
 from __future__ import annotations
@@ -23,81 +26,24 @@ import datetime
 import json
 import socket
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from dataclasses import asdict
+from typing import Any
 
 import torch.distributed as dist
 
 from nonuniform.errors import BadInput
-from nonuniform.placement.placement import Placement
-from nonuniform.train.commit import Vote, Work
-
-UNDECIDED = ""
-COMMIT, COMMIT_AND_REGROUP, ABORT = "commit", "commit, then regroup", "abort"
-
-
-class Store(Protocol):
-    """What the board needs of a store; torch's TCPStore and HashStore both do."""
-
-    def set(self, key: str, value: str) -> None: ...
-    def get(self, key: str) -> bytes: ...
-    def add(self, key: str, amount: int) -> int: ...
-    def check(self, keys: list[str]) -> bool: ...
-    def wait(self, keys: list[str], timeout: datetime.timedelta) -> None: ...
-    def compare_set(self, key: str, expected: str, desired: str) -> bytes: ...
-    def delete_key(self, key: str) -> bool: ...
-
-
-@dataclass(frozen=True)
-class Record:
-    """A generation as every process reads it.
-
-    `holdings`: gpu -> (degree, label) of the living GPUs whose state is that of `step`;
-    `home`: gpu -> replica it was in. At step 0 state comes from the seed, not from others.
-    """
-
-    generation: int
-    placement: Placement
-    step: int
-    validated: int
-    digest: str
-    holdings: Mapping[str, tuple[int, int]]
-    home: Mapping[str, int]
-
-    def to_json(self) -> str:
-        row = {**vars(self), "placement": self.placement.to_json()}
-        return json.dumps(row)
-
-    @classmethod
-    def from_json(cls, text: str | bytes) -> Record:
-        row = json.loads(text)
-        row["placement"] = Placement.from_json(row["placement"])
-        row["holdings"] = {gpu: tuple(where) for gpu, where in row["holdings"].items()}
-        return cls(**row)
-
-
-@dataclass(frozen=True)
-class Report:
-    """What a process holds when a generation is over; degree 0: nothing."""
-
-    gpu: str
-    step: int
-    degree: int
-    label: int
-
-
-@dataclass(frozen=True)
-class Settled:
-    """How long a rank took to hold its shard of a generation, and what it received."""
-
-    gpu: str
-    groups_s: float
-    transfer_s: float
-    received_bytes: int
+from nonuniform.protocol.commit import Vote, Work
+from nonuniform.protocol.outcome import UNDECIDED
+from nonuniform.protocol.record import Record, Report, Settled
+from nonuniform.protocol.vital import Beat
+from nonuniform.train.seal import Forged, SealedStore, Store
 
 
 class Board:
-    """Typed keys over a store. One object per thread: a client blocks while it waits."""
+    """Typed keys over a store. One object per thread: a client blocks while it waits.
+
+    What was not written by this run reads as absent; where it was waited for, Forged is raised.
+    """
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -131,22 +77,25 @@ class Board:
 
     # --- one transaction
 
-    def vote(self, vote: Vote, members: int) -> None:
-        """Cast a vote; the last of all members decides that the work is committed."""
+    def put_vote(self, vote: Vote) -> None:
         key = work_key(vote.generation, vote.kind, vote.step)
         self.store.set(f"{key}/vote/{vote.gpu}", json.dumps(vote.to_json()))
-        if self.store.add(f"{key}/votes", 1) == members:
-            pause = self.store.check([f"g{vote.generation}/pause"])
-            self.decide(vote.generation, Work(vote.kind, vote.step), _commit(pause))
+
+    def count_vote(self, generation: int, work: Work) -> int:
+        """One vote more; how many there are with it."""
+        return self.store.add(work_key(generation, work.kind, work.step) + "/votes", 1)
+
+    def all_voted(self, generation: int, work: Work, gpus: list[str]) -> bool:
+        key = work_key(generation, work.kind, work.step)
+        return self.store.check([f"{key}/vote/{gpu}" for gpu in gpus])
+
+    def pause_wanted(self, generation: int) -> bool:
+        return self.store.check([f"g{generation}/pause"])
 
     def votes(self, generation: int, work: Work, gpus: list[str]) -> dict[str, Vote]:
         key = work_key(generation, work.kind, work.step)
-        found = {}
-        for gpu in gpus:
-            if self.store.check([f"{key}/vote/{gpu}"]):
-                row = json.loads(self.store.get(f"{key}/vote/{gpu}"))
-                found[gpu] = Vote.from_json(row)
-        return found
+        found = {gpu: self._read(f"{key}/vote/{gpu}") for gpu in gpus}
+        return {gpu: Vote.from_json(row) for gpu, row in found.items() if row is not None}
 
     def decide(self, generation: int, work: Work, outcome: str) -> str:
         """Try to set the outcome; what it is in the end, whoever was first."""
@@ -155,8 +104,7 @@ class Board:
 
     def outcome(self, generation: int, work: Work) -> str | None:
         """The outcome if there is one."""
-        key = work_key(generation, work.kind, work.step) + "/outcome"
-        return self.store.get(key).decode() if self.store.check([key]) else None
+        return self._find(work_key(generation, work.kind, work.step) + "/outcome")
 
     def wait_outcome(self, generation: int, work: Work, timeout_s: float) -> str:
         key = work_key(generation, work.kind, work.step) + "/outcome"
@@ -182,6 +130,17 @@ class Board:
             self.store.delete_key(key)
         return said
 
+    def say_part(self, generation: int, step: int, gpu: str, part: Mapping[str, Any]) -> None:
+        self.store.set(f"{work_key(generation, 'part', step)}/{gpu}", json.dumps(part))
+
+    def take_part(self, generation: int, step: int, gpu: str) -> Any:
+        """What a rank has said of its part of a checkpoint, which deletes it; else None."""
+        key = f"{work_key(generation, 'part', step)}/{gpu}"
+        row = self._read(key)
+        if row is not None:
+            self.store.delete_key(key)
+        return row
+
     # --- what ranks say of themselves
 
     def settled(self, generation: int, settled: Settled) -> None:
@@ -203,20 +162,38 @@ class Board:
         self.store.set(f"ready/{gpu}/{life}", "1")
 
     def is_ready(self, gpu: str, life: int) -> bool:
-        return self.store.check([f"ready/{gpu}/{life}"])
+        """Whether the process has started, and knows the secret."""
+        return self._find(f"ready/{gpu}/{life}") is not None
+
+    def beat(self, gpu: str, life: int, beat: Beat) -> None:
+        self.store.set(f"beat/{gpu}/{life}", json.dumps(asdict(beat)))
+
+    def read_beat(self, gpu: str, life: int) -> Beat | None:
+        row = self._read(f"beat/{gpu}/{life}")
+        return Beat(**row) if row else None
+
+    def forget_process(self, gpu: str, life: int) -> None:
+        for key in ("ready", "beat", "error"):
+            self.store.delete_key(f"{key}/{gpu}/{life}")
 
     def last_words(self, gpu: str, life: int, text: str) -> None:
         self.store.set(f"error/{gpu}/{life}", text)
 
     def read_last_words(self, gpu: str, life: int) -> str | None:
-        key = f"error/{gpu}/{life}"
-        return self.store.get(key).decode() if self.store.check([key]) else None
+        return self._find(f"error/{gpu}/{life}")
 
     def _say(self, key: str, value: Settled | Report) -> None:
         self.store.set(key, json.dumps(asdict(value)))
 
     def _read(self, key: str) -> Any:
-        return json.loads(self.store.get(key)) if self.store.check([key]) else None
+        text = self._find(key)
+        return None if text is None else json.loads(text)
+
+    def _find(self, key: str) -> str | None:
+        try:
+            return self.store.get(key).decode() if self.store.check([key]) else None
+        except Forged:
+            return None
 
     def _wait(self, key: str, timeout_s: float) -> None:
         self.store.wait([key], datetime.timedelta(seconds=timeout_s))
@@ -224,14 +201,6 @@ class Board:
 
 def work_key(generation: int, kind: str, step: int) -> str:
     return f"g{generation}/{kind}{step}"
-
-
-def _commit(pause: bool) -> str:
-    return COMMIT_AND_REGROUP if pause else COMMIT
-
-
-def is_commit(outcome: str) -> bool:
-    return outcome in (COMMIT, COMMIT_AND_REGROUP)
 
 
 def host_store(address: str, port: int) -> tuple[Any, int]:
@@ -258,6 +227,10 @@ def host_store(address: str, port: int) -> tuple[Any, int]:
         timeout=datetime.timedelta(seconds=60),
     )
     return store, port
+
+
+def connect_board(address: str, port: int, timeout_s: float, secret: str) -> Board:
+    return Board(SealedStore(connect_store(address, port, timeout_s), secret))
 
 
 def connect_store(address: str, port: int, timeout_s: float) -> Any:

@@ -9,10 +9,11 @@ dropped step done again). Knows nothing of how the parts work.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from nonuniform.protocol.record import Record
 from nonuniform.train.chronicle import Chronicle
-from nonuniform.train.membership import Board, Record
+from nonuniform.train.membership import Board
 
 
 @dataclass
@@ -24,12 +25,13 @@ class Recovery:
     step: int
     detect_s: float | None = None
     published_s: float = 0.0
-    lost: tuple[str, ...] = ()
-    joined: tuple[str, ...] = ()
+    lost: list[str] = field(default_factory=list)
+    joined: list[str] = field(default_factory=list)
 
     def add_loss(self, gpu: str, killed_s: float | None, noticed_s: float) -> None:
         """`killed_s`: when it was killed on order; None if it died by itself."""
-        self.lost += (gpu,)
+        if gpu not in self.lost:
+            self.lost.append(gpu)
         if killed_s is not None:
             self.detect_s = max(self.detect_s or 0.0, noticed_s - killed_s)
 

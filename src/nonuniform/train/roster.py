@@ -9,6 +9,7 @@ from __future__ import annotations
 import signal
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,26 +29,34 @@ class JobSetup:
     corpus: Corpus
     windows: Windows
     port: int
+    secret: str
     logs: Path
     device: str
+    checkpoints: Path
 
 
 class Roster:
-    """`living`: gpu -> its process; `warming`: started again and not yet placed."""
+    """`living`: gpu -> its process; `started_s`: when it was started; `target`: what it runs."""
 
-    def __init__(self, setup: JobSetup, spawner: Spawner) -> None:
+    def __init__(
+        self,
+        setup: JobSetup,
+        spawner: Spawner,
+        target: Callable[[WorkerOrders], None] = worker_main,
+    ) -> None:
         self._setup = setup
         self._spawner = spawner
+        self._target = target
         self.living: dict[str, ForkedProcess] = {}
         self.lives: Counter[str] = Counter()
-        self.warming: set[str] = set()
+        self.started_s: dict[str, float] = {}
+        self._pids: dict[str, int] = {}
+        self._fenced: list[ForkedProcess] = []
         self._killed_s: dict[str, float] = {}
 
     def start(self, gpu: str, after: int) -> ForkedProcess:
         """A new process for `gpu`, to take part in generations after `after`."""
         self.lives[gpu] += 1
-        if self.lives[gpu] > 1:
-            self.warming.add(gpu)
         setup = self._setup
         orders = WorkerOrders(
             gpu=gpu,
@@ -56,18 +65,33 @@ class Roster:
             corpus=setup.corpus,
             address=setup.job.run.address,
             port=setup.port,
+            secret=setup.secret,
             after=after,
             device=setup.device,
+            checkpoints=setup.checkpoints,
         )
         log = setup.logs / f"gpu-{gpu.replace('/', '-')}.log"
-        process = self._spawner.start(gpu, self.lives[gpu], log, worker_main, orders)
+        process = self._spawner.start(gpu, self.lives[gpu], log, self._target, orders)
         self.living[gpu] = process
+        self.started_s[gpu] = time.monotonic()
+        self._pids[gpu] = process.pid
         return process
 
     def kill(self, gpu: str) -> None:
         """Deal a blow that was ordered; the moment is kept."""
         self._killed_s[gpu] = time.monotonic()
         self.living[gpu].kill()
+
+    def fence(self, gpu: str) -> None:
+        """End a process, in whatever state it is, and forget it."""
+        process = self.living.pop(gpu)
+        process.kill()
+        self._fenced = [old for old in self._fenced if old.exit_status() is None]
+        self._fenced.append(process)
+
+    def last_pid(self, gpu: str) -> int | None:
+        """Of the newest process of this GPU, also if it is gone."""
+        return self._pids.get(gpu)
 
     def take_killed_s(self, gpu: str) -> float | None:
         """When this GPU was last killed on order, told once; None if it was not."""
@@ -82,11 +106,10 @@ class Roster:
 
     def remove(self, process: ForkedProcess) -> None:
         del self.living[process.gpu]
-        self.warming.discard(process.gpu)
 
     def end(self, patience_s: float) -> None:
         """Kill all that still live and wait until they are gone."""
-        end_all(self.living.values(), patience_s)
+        end_all([*self.living.values(), *self._fenced], patience_s)
 
 
 def how_it_ended(process: ForkedProcess) -> str:

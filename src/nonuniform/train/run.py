@@ -14,16 +14,22 @@ import torch
 
 from nonuniform.config import JobConfig, ScheduledEvent
 from nonuniform.errors import BadInput, NonuniformError, RunFailed
+from nonuniform.train.assemble import assemble
+from nonuniform.train.checkpoint.identity import Identity
+from nonuniform.train.checkpoint.shelf import Shelf
 from nonuniform.train.chronicle import Chronicle
 from nonuniform.train.data import Corpus, job_windows
 from nonuniform.train.device import decide_device
 from nonuniform.train.interrupt import Interrupt
 from nonuniform.train.journal import RunFolder
-from nonuniform.train.launcher import Launcher
-from nonuniform.train.membership import Board, host_store
+from nonuniform.train.membership import host_store
+from nonuniform.train.memory import check_fit
+from nonuniform.train.resume import Beginning, find_beginning
 from nonuniform.train.roster import JobSetup
+from nonuniform.train.seal import new_secret
 from nonuniform.train.session import job_plan
 from nonuniform.train.spawn import Spawner
+from nonuniform.train.worker import WorkerOrders, worker_main
 from nonuniform.view.observer import NullObserver, RunObserver
 
 # torch.optim imports torch._dynamo at its first use: 1.7 s in every process, once here instead
@@ -36,9 +42,11 @@ def train(
     schedule: Sequence[ScheduledEvent] = (),
     overwrite: bool = False,
     observer: RunObserver | None = None,
+    resume: bool = False,
+    target: Callable[[WorkerOrders], None] = worker_main,
 ) -> int:
     """Run the job. Raises BadInput before anything is started or overwritten, RunFailed when the
-    run could not go on; `summary.json` says the same."""
+    run could not go on; `summary.json` says the same. `target` is what each process runs."""
     plan = job_plan(job)
     corpus = Corpus.open(job.data.text, Path(job.data.root))
     windows = job_windows(job, corpus)
@@ -48,27 +56,76 @@ def train(
             f"[run] val_every = {job.run.val_every}"
         )
     device = decide_device(job, torch.cuda.device_count())
+    check_fit(job, plan, device)
     store, port = host_store(job.run.address, job.run.port)
     with Interrupt() as interrupt:
-        folder = RunFolder.create(out, overwrite)
-        setup = JobSetup(job, plan, corpus, windows, port, folder.logs, device)
+        shelf = Shelf(out.resolve() / job.checkpoint.folder, job.checkpoint.keep)
+        if resume:
+            beginning = find_beginning(shelf, Identity.of(job, corpus), plan)
+            folder = RunFolder.resume(out, beginning.position.step)
+        else:
+            beginning = Beginning()
+            _check_shelf(shelf, overwrite)
+            folder = RunFolder.create(out, overwrite)
+            shelf.clear()
+        setup = JobSetup(
+            job=job,
+            plan=plan,
+            corpus=corpus,
+            windows=windows,
+            port=port,
+            secret=new_secret(),
+            logs=folder.logs,
+            device=device,
+            checkpoints=shelf.folder,
+        )
         chronicle = Chronicle(folder, observer or NullObserver(), job.parallel.replicas)
 
-        def run() -> None:
+        def run() -> str:
             chronicle.start(_info(setup, out))
+            _tell_beginning(chronicle, setup, beginning)
+            if beginning.position.step >= job.run.steps:
+                return f"all {job.run.steps} steps were committed before"
             spawner = Spawner(PRELOAD)
-            Launcher(setup, Board(store), chronicle, schedule, interrupt, spawner).run()
+            launcher = assemble(
+                setup, store, beginning, chronicle, schedule, interrupt, spawner, target
+            )
+            return launcher.run()
 
         _close_books_after(run, chronicle, folder)
     return 0
 
 
-def _close_books_after(run: Callable[[], None], chronicle: Chronicle, folder: RunFolder) -> None:
+def _check_shelf(shelf: Shelf, overwrite: bool) -> None:
+    """A run that starts anew leaves the checkpoints of another one alone."""
+    steps = shelf.steps()
+    if steps and not overwrite:
+        raise BadInput(
+            f"{shelf.folder}: holds checkpoints (the newest of step {steps[-1]}); go on from it by "
+            "--resume, choose another --out, or replace them with --overwrite"
+        )
+
+
+def _tell_beginning(chronicle: Chronicle, setup: JobSetup, beginning: Beginning) -> None:
+    """What was found, and the lines that the log lacks of what is committed."""
+    step = beginning.position.step
+    for kind, reason in beginning.notes:
+        chronicle.event(kind, reason, step=step)
+    for missing in range(chronicle.steps + 1, step + 1):
+        known = beginning.steps.get(missing)
+        if known is None:
+            chronicle.skip_to(step)
+            return
+        ids = setup.windows.step_ids(missing)
+        shown = ids if setup.job.run.log_sample_ids else None
+        chronicle.remembered_step(known, len(ids), shown)
+
+
+def _close_books_after(run: Callable[[], str], chronicle: Chronicle, folder: RunFolder) -> None:
     """However the run ends, the summary says it."""
     status, reason = "failed", "unexpected error"
     try:
-        run()
-        status, reason = "done", f"all {chronicle.steps} steps committed"
+        status, reason = "done", run()
         chronicle.event("finished", reason, step=chronicle.steps)
     except NonuniformError as error:
         reason = str(error)

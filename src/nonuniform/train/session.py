@@ -19,6 +19,7 @@ from nonuniform.reshard.sync_plan import assign_buckets, bucket_plans
 from nonuniform.train.cut import CutModel, cut_llama
 from nonuniform.train.groups import Group
 from nonuniform.train.optimizer import ShardOptimizer
+from nonuniform.train.progress import Progress
 from nonuniform.train.state import ShardState
 from nonuniform.train.sync import GradientSync, lane_for, make_buckets
 
@@ -63,6 +64,7 @@ class Session:
     model: CutModel
     sync: GradientSync
     optimizer: ShardOptimizer
+    progress: Progress
 
 
 def job_plan(job: JobConfig) -> ModelPlan:
@@ -72,7 +74,12 @@ def job_plan(job: JobConfig) -> ModelPlan:
 
 
 def open_session(
-    job: JobConfig, placement: Placement, member: Member, state: ShardState, groups: RankGroups
+    job: JobConfig,
+    placement: Placement,
+    member: Member,
+    state: ShardState,
+    groups: RankGroups,
+    progress: Progress | None = None,
 ) -> Session:
     model = cut_llama(
         job.model.shape(), state, groups.compute, job.model.rope_base, job.model.norm_eps
@@ -90,4 +97,4 @@ def open_session(
     buckets = make_buckets(plans, dtype, device)
     sync = GradientSync(buckets, model.parameters, groups.reshard, groups.across, lane_for(device))
     optimizer = ShardOptimizer(state, model.parameters, job.optimizer, job.run.steps)
-    return Session(job, placement, member, state, model, sync, optimizer)
+    return Session(job, placement, member, state, model, sync, optimizer, progress or Progress())

@@ -94,13 +94,25 @@ def end_all(processes: Collection[ForkedProcess], patience_s: float) -> None:
         process.handle.join(patience_s)
 
 
-def _leave_with_launcher() -> None:
+def leave_orphaned() -> None:
+    os._exit(ORPHANED)
+
+
+_at_launcher_loss: list[Callable[[], None]] = [leave_orphaned]
+
+
+def at_launcher_loss(callback: Callable[[], None]) -> None:
+    """What this process does, in a thread, when its launcher is gone; at first it just ends."""
+    _at_launcher_loss[0] = callback
+
+
+def _wait_for_launcher() -> None:
     """Workers keep the fork server alive, so it does not end with the launcher by itself. The
     watch would notice by the lost store, but not before this process has connected to it."""
     launcher = multiprocessing.parent_process()
     if launcher is not None:
         multiprocessing.connection.wait([launcher.sentinel])
-        os._exit(ORPHANED)
+        _at_launcher_loss[0]()
 
 
 def _guarded(log: str, target: Callable[..., None], args: Any) -> None:
@@ -114,7 +126,7 @@ def _guarded(log: str, target: Callable[..., None], args: Any) -> None:
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
-    threading.Thread(target=_leave_with_launcher, name="launcher", daemon=True).start()
+    threading.Thread(target=_wait_for_launcher, name="launcher", daemon=True).start()
     output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     os.dup2(output, 1)
     os.dup2(output, 2)

@@ -36,19 +36,24 @@ def train_step(session: Session, tokens_BT: Tensor) -> StepResult:
     """Forward, backward and sync of tokens [sequences, length + 1]; nothing is changed yet."""
     inputs_BS, targets_BS = tokens_BT[:, :-1], tokens_BT[:, 1:]
     tokens = int((targets_BS != IGNORED).sum())
-    sync = session.sync
+    sync, progress = session.sync, session.progress
     sync.begin()
     micros = min(session.job.batch.accumulation, len(tokens_BT))
     loss_sum = torch.zeros((), dtype=torch.float64, device=tokens_BT.device)
     pieces = zip(inputs_BS.tensor_split(micros), targets_BS.tensor_split(micros), strict=True)
     for index, (inputs, targets) in enumerate(pieces):
+        progress.at("forward")
         loss = session.model.loss_sum(inputs, targets)
         if index == micros - 1:
             sync.arm()
+        progress.at("backward")
         # Exactly 1, or NaN where the loss is not finite: then every rank sees a NaN norm and skips.
         loss.backward(1.0 + 0.0 * loss.detach())
         loss_sum += loss.detach()
-    sync.finish(loss_sum, tokens)
+    progress.at("gradient sync")
+    with progress.waiting():
+        sync.finish(loss_sum, tokens)
+    progress.at("norm")
     norm, total, step_tokens = sync.norm_and_totals(session.job.optimizer.clip_norm)
     return StepResult(total, step_tokens, norm / max(1, step_tokens))
 

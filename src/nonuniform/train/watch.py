@@ -1,27 +1,44 @@
-"""A thread per worker that listens for the end of generations and rings their alarms.
+"""Threads of a worker that listen for the end of generations and give signs of life.
 
-In: a board client of its own (a client blocks while it waits). Out: one alarm per generation.
-When the store itself is gone the launcher is gone: the process ends at once, since nobody could
-tell it anything any more. Knows nothing of what the main thread does.
+In: board clients of their own (a client blocks while it waits). Out: one alarm per generation, and
+beats on the board that say what the main thread is doing. When the store itself is gone the
+launcher is gone, and nobody could tell the process anything any more: `when_orphaned` is called.
+Knows nothing of what the main thread does.
 """
 
 from __future__ import annotations
 
-import os
 import threading
+import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch.distributed as dist
 
 from nonuniform.train.alarm import Alarm
 from nonuniform.train.membership import Board
-from nonuniform.train.spawn import ORPHANED
+from nonuniform.train.progress import Progress
+from nonuniform.train.spawn import leave_orphaned
 
 LISTEN_S = 3600.0  # a dead store ends the wait at once; asking more often would tell nothing
+BEATS_PER_TIMEOUT = 8
+SHORTEST_BEAT_S, LONGEST_BEAT_S = 0.05, 1.0
 
 
-def leave_orphaned() -> None:
-    os._exit(ORPHANED)
+def beat_interval_s(hang_timeout_s: float) -> float:
+    """How often a process gives a sign of life: seldom, and often enough to be found in time."""
+    return min(LONGEST_BEAT_S, max(SHORTEST_BEAT_S, hang_timeout_s / BEATS_PER_TIMEOUT))
+
+
+@dataclass(frozen=True)
+class Vital:
+    """Whose signs of life are given, how often, and what the main thread says of itself."""
+
+    gpu: str
+    life: int
+    progress: Progress
+    beat_s: float
+    patience_s: float
 
 
 class Watch:
@@ -31,22 +48,36 @@ class Watch:
         self,
         board: Board,
         first: int,
-        patience_s: float,
+        vital: Vital,
         when_orphaned: Callable[[], None] = leave_orphaned,
     ) -> None:
         self._board = board
         self._generation = first
-        self._patience_s = patience_s
+        self._vital = vital
         self._when_orphaned = when_orphaned
         self._alarms: dict[int, Alarm] = {}
         self._lock = threading.Lock()
+        self._closed: str | None = None
         threading.Thread(target=self._listen, name="watch", daemon=True).start()
 
     def alarm(self, generation: int) -> Alarm:
         with self._lock:
             for old in [g for g in self._alarms if g < generation - 1]:
                 del self._alarms[old]
-            return self._alarms.setdefault(generation, Alarm(self._patience_s))
+            vital = self._vital
+            fresh = Alarm(vital.patience_s, vital.progress)
+            alarm = self._alarms.setdefault(generation, fresh)
+        if self._closed is not None:
+            alarm.ring(self._closed)
+        return alarm
+
+    def ring_all(self, reason: str) -> None:
+        """Nothing goes on any more, whatever the generation."""
+        with self._lock:
+            alarms = list(self._alarms.values())
+            self._closed = reason
+        for alarm in alarms:
+            alarm.ring(reason)
 
     def _listen(self) -> None:
         while True:
@@ -59,3 +90,23 @@ class Watch:
                 return
             self.alarm(self._generation).ring(reason)
             self._generation += 1
+
+
+class Pulse:
+    """Beats at a steady pace for as long as the process can run a thread."""
+
+    def __init__(self, board: Board, vital: Vital, when_orphaned: Callable[[], None]) -> None:
+        self._board = board
+        self._vital = vital
+        self._when_orphaned = when_orphaned
+        threading.Thread(target=self._beat, name="pulse", daemon=True).start()
+
+    def _beat(self) -> None:
+        vital = self._vital
+        while True:
+            try:
+                self._board.beat(vital.gpu, vital.life, vital.progress.beat())
+            except RuntimeError:
+                self._when_orphaned()
+                return
+            time.sleep(vital.beat_s)

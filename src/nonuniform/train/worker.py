@@ -1,4 +1,4 @@
-"""One process of a run: from generation to generation until the work is done.
+"""One process of a run: from generation to generation until it is told to leave.
 
 In: what the launcher hands over at the start (job, corpus, where the store is). Out: votes and
 reports on the board; its exit status. DESIGN "Generations". A process never decides who belongs
@@ -10,45 +10,48 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from nonuniform.config import JobConfig
+from nonuniform.errors import NonuniformError
 from nonuniform.layout.cuts import ModelPlan
 from nonuniform.placement.placement import Member
+from nonuniform.protocol.record import Record, Report, Settled
+from nonuniform.protocol.regroup import transfer_of
 from nonuniform.train import audit
 from nonuniform.train.alarm import Alarm, GenerationDead
-from nonuniform.train.commit import Vote, Work, WorkOptions, work_after
-from nonuniform.train.data import Corpus, job_windows, split_by_share
+from nonuniform.train.checkpoint.identity import Identity
+from nonuniform.train.checkpoint.load import load_shard
+from nonuniform.train.cycle import Cycle, Desk
+from nonuniform.train.data import Corpus, job_windows
 from nonuniform.train.device import take_device
-from nonuniform.train.groups import (
-    Group,
-    Reaper,
-    fabric_for,
-    open_group,
-)
-from nonuniform.train.membership import (
-    COMMIT_AND_REGROUP,
-    Board,
-    Record,
-    Report,
-    Settled,
-    connect_store,
-    is_commit,
-)
-from nonuniform.train.regroup import digest_of, transfer_of
+from nonuniform.train.groups import Group, Reaper, fabric_for, open_group
+from nonuniform.train.keeper import Keeper
+from nonuniform.train.membership import Board, connect_board, connect_store
+from nonuniform.train.progress import Progress
 from nonuniform.train.session import DTYPES, Session, job_plan, open_groups, open_session
+from nonuniform.train.spawn import ORPHANED, at_launcher_loss
 from nonuniform.train.state import Received, ShardState, initial_state, recut
-from nonuniform.train.step import StepResult, apply_step, train_step, validation_step
 from nonuniform.train.transfer import TransferRoute, participants, transfer
-from nonuniform.train.watch import Watch
+from nonuniform.train.watch import Pulse, Vital, Watch, beat_interval_s
 
-DONE, FAILED = 0, 1
+DONE, FAILED, FENCED = 0, 1, 4
+# What a process meets when the launcher, and with it the store, is gone.
+LOST = (GenerationDead, torch.distributed.DistError)
+RESCUE_S = 30.0  # an orphan has this long to write what it holds
+ORPHAN_NOTICE_S = 2.0
+
+
+class Fenced(NonuniformError):
+    """The run goes on without this process; it must not touch anything any more."""
 
 
 @dataclass(frozen=True)
@@ -61,21 +64,42 @@ class WorkerOrders:
     corpus: Corpus
     address: str
     port: int
+    secret: str
     after: int
     device: str
+    checkpoints: Path
+
+    @property
+    def patience_s(self) -> float:
+        """How long a wait for others may take. The launcher gives up whoever hangs after
+        hang_timeout_s and says so; only if it does not either is a rank on its own."""
+        return 2 * self.job.run.hang_timeout_s + 10.0
 
 
 def worker_main(orders: WorkerOrders) -> None:
     """The whole life of a process; ends it with a status."""
+    live(orders, Worker)
+
+
+def live(orders: WorkerOrders, kind: Callable[[WorkerOrders, Board], Worker]) -> None:
     torch.set_num_threads(1)
-    board = Board(connect_store(orders.address, orders.port, orders.job.run.hang_timeout_s))
+    board = connect_board(orders.address, orders.port, orders.patience_s, orders.secret)
     status = DONE
+    worker: Worker | None = None
     try:
-        Worker(orders, board).run()
+        worker = kind(orders, board)
+        worker.run()
+    except Fenced as error:
+        sys.stderr.write(f"{error}\n")
+        status = FENCED
     except Exception as error:
-        traceback.print_exc()
-        board.last_words(orders.gpu, orders.life, f"{type(error).__name__}: {error}")
-        status = FAILED
+        if worker is not None and isinstance(error, LOST) and worker.is_orphan():
+            worker.rescue()
+            status = ORPHANED
+        else:
+            traceback.print_exc()
+            board.last_words(orders.gpu, orders.life, f"{type(error).__name__}: {error}")
+            status = FAILED
     sys.stdout.flush()
     # Not sys.exit: threads of abandoned collectives would be waited for.
     os._exit(status)
@@ -92,67 +116,132 @@ class Worker:
         self.orders = orders
         self.job = orders.job
         self.board = board
-        self.patience_s = orders.job.run.hang_timeout_s
+        self.progress = self.make_progress()
         self.device = take_device(orders.device, orders.job, orders.gpu)
         self.plan: ModelPlan = job_plan(orders.job)
         self.state: ShardState | None = None
+        self.cycle: Cycle | None = None
         self.fabric = fabric_for(self.device, orders.address)
         self.reaper = Reaper()
-        self.watch = Watch(Board(self._connect()), orders.after + 1, self.patience_s)
-        self.windows = job_windows(self.job, orders.corpus)
+        self.keeper = self.make_keeper()
+        self._placed = False
+        self._orphan = threading.Event()
+        at_launcher_loss(self._orphaned)
+        run = orders.job.run
+        beat_s = beat_interval_s(run.hang_timeout_s)
+        vital = Vital(orders.gpu, orders.life, self.progress, beat_s, orders.patience_s)
+        self.watch = Watch(self._connect_board(), orders.after + 1, vital, self._orphaned)
+        self.pulse = Pulse(self._connect_board(), vital, self._orphaned)
+        self.desk = Desk(
+            gpu=orders.gpu,
+            job=orders.job,
+            plan=self.plan,
+            windows=job_windows(self.job, orders.corpus),
+            device=self.device,
+            board=board,
+            patience_s=orders.patience_s,
+        )
+
+    # --- what a test may replace
+
+    def make_progress(self) -> Progress:
+        return Progress()
+
+    def make_keeper(self) -> Keeper:
+        orders = self.orders
+        return Keeper(orders.gpu, self.plan, orders.checkpoints, self._connect_board)
+
+    def connect(self, store: Any, name: str, rank: int, size: int, alarm: Alarm) -> Group:
+        return open_group(store, name, rank, size, alarm, self.fabric)
+
+    # --- generations
 
     def run(self) -> None:
         generation = self.orders.after
+        self.progress.at("ready")
         self.board.ready(self.orders.gpu, self.orders.life)
         while True:
             generation += 1
             record = self._next_record(generation)
-            alarm = self.watch.alarm(generation)
-            member = record.placement.where(self.orders.gpu)
-            kept: list[Any] = []
-            try:
-                if member is None:
-                    self._lend(record, alarm, kept)
-                elif self._take_part(record, member, alarm, kept):
-                    return
-            except GenerationDead:
-                pass
+            self._check_life(record)
+            if record.task == "leave":
+                return
+            self._live_through(record)
             self.board.report(generation, self._report(), self.orders.life)
-            self.reaper.drop(kept)
+
+    def _live_through(self, record: Record) -> None:
+        """One generation, to its end."""
+        alarm = self.watch.alarm(record.generation)
+        member = record.placement.where(self.orders.gpu)
+        kept: list[Any] = []
+        try:
+            if record.task == "save":
+                self._save(record)
+            elif member is None:
+                self._lend(record, alarm, kept)
+            else:
+                self._take_part(record, member, alarm, kept)
+        except GenerationDead:
+            if self._orphan.is_set():
+                raise
+        # The last references to the groups go here: dropped by this thread they would block it.
+        self.cycle = None
+        self.reaper.drop(kept)
+
+    def _check_life(self, record: Record) -> None:
+        """Whether the record still counts on this very process."""
+        life = record.lives.get(self.orders.gpu)
+        if life == self.orders.life:
+            self._placed = True
+        elif life is not None or self._placed:
+            raise Fenced(f"generation {record.generation} goes on without this process")
+
+    def _save(self, record: Record) -> None:
+        """Write what a checkpoint needs of this rank's shard."""
+        if self.state is not None and self.orders.gpu in record.holdings:
+            self.progress.at("checkpoint")
+            self.keeper.save(record, self.state)
 
     def _lend(self, record: Record, alarm: Alarm, kept: list[Any]) -> None:
         """A spare keeps its shard as long as it is that of the committed step: it may be the last
         copy of a unit, and then it is asked to send it."""
-        if self.state is None or self.state.step < record.step:
+        if self.state is None or self.state.step != record.step or record.load:
             self.state = None
         elif record.step > 0:
+            self.progress.at("transfer")
             self._exchange_units(record, self._group_opener(record, alarm, kept), self.state)
 
     def _next_record(self, generation: int) -> Record:
-        """Spares may wait for days; the watch ends the process if the launcher is gone."""
+        """Spares may wait for days; the watch notices if the launcher is gone."""
+        self.progress.at("record")
         while True:
-            try:
-                return self.board.wait_record(generation, self.patience_s)
-            except torch.distributed.DistStoreError:
-                continue
+            with (
+                contextlib.suppress(torch.distributed.DistStoreError),
+                self.progress.waiting(),
+            ):
+                return self.board.wait_record(generation, self.orders.patience_s)
 
-    def _take_part(self, record: Record, member: Member, alarm: Alarm, kept: list[Any]) -> bool:
-        """Settle and work; True when all is done, False when the generation ends at a commit."""
+    def _take_part(self, record: Record, member: Member, alarm: Alarm, kept: list[Any]) -> None:
+        """Settle and work until the generation ends."""
         session = self._settle(record, member, alarm, kept)
-        cycle = Cycle(self, record, session)
+        self.cycle = Cycle(self.desk, record, session, self._after_step)
         try:
-            return cycle.run(alarm)
+            self.cycle.run(alarm)
         finally:
             session.sync.close()
 
     def _settle(self, record: Record, member: Member, alarm: Alarm, kept: list[Any]) -> Session:
         """Hold the shard of the new generation, and the groups to work in."""
         start = time.monotonic()
+        self.progress.at("groups")
         open_one = self._group_opener(record, alarm, kept)
         groups = open_groups(record.placement, member, open_one)
         opened = time.monotonic()
+        self.progress.at("transfer")
         received = self._hold_shard(record, member, open_one)
-        session = open_session(self.job, record.placement, member, self._held(), groups)
+        session = open_session(
+            self.job, record.placement, member, self._held(), groups, self.progress
+        )
         kept.append(session)
         done = time.monotonic()
         self.board.settled(
@@ -163,12 +252,12 @@ class Worker:
 
     def _group_opener(self, record: Record, alarm: Alarm, kept: list[Any]) -> OpenGroup:
         """Connects groups of a generation; what must be dropped after it goes to `kept`."""
-        store = self._connect()
+        store = connect_store(self.orders.address, self.orders.port, self.orders.patience_s)
         kept.append(store)
 
         def open_one(name: str, rank: int, size: int) -> Group:
             full = f"g{record.generation}/{name}"
-            group = alarm.run_aside(lambda: open_group(store, full, rank, size, alarm, self.fabric))
+            group = alarm.run_aside(lambda: self.connect(store, full, rank, size, alarm))
             kept.append(group)
             return group
 
@@ -178,9 +267,14 @@ class Worker:
         """Make `state` the shard of this generation; the bytes that came from others."""
         degrees = {entry.replica: entry.degree for entry in record.placement.replicas}
         where = (degrees[member.replica], member.label)
+        dtype = DTYPES[self.job.run.dtype]
+        if record.load:
+            self.state = None  # before the other one comes in: memory for one, not for two
+            folder = self.orders.checkpoints / record.load
+            self.state = load_shard(folder, self.plan, where, dtype, self.device)
+            return 0
         if record.step == 0:
             if self.state is None or (self.state.degree, self.state.label) != where:
-                dtype = DTYPES[self.job.run.dtype]
                 seed = self.job.run.seed
                 self.state = initial_state(self.plan, where, seed, dtype, self.device)
             return 0
@@ -215,96 +309,54 @@ class Worker:
         state = self.state
         return Report(self.orders.gpu, state.step, state.degree, state.label)
 
-    def _connect(self) -> Any:
-        return connect_store(self.orders.address, self.orders.port, self.patience_s)
+    def _connect_board(self) -> Board:
+        orders = self.orders
+        return connect_board(orders.address, orders.port, orders.patience_s, orders.secret)
+
+    # --- after a step
+
+    def _after_step(self, session: Session, record: Record, step: int) -> None:
+        assert self.cycle is not None
+        assert self.cycle.pending is not None
+        self.keeper.note(record, self.cycle.pending[2], self.cycle.rank.validated)
+        if self.job.run.check_units:
+            hashes = audit.dumps(audit.unit_hashes(session.state))
+            self.board.say_units(record.generation, step, self.orders.gpu, hashes)
+        every = self.job.checkpoint.every
+        if every and step % every == 0 and step < self.job.run.steps:
+            self.progress.at("checkpoint")
+            self.keeper.begin(record, session.state)
+
+    # --- when the launcher is gone
+
+    def _orphaned(self) -> None:
+        """From any thread: nobody will ever tell this process anything any more."""
+        if not self._orphan.is_set():
+            self._orphan.set()
+            threading.Thread(target=_leave_after, args=(RESCUE_S,), daemon=True).start()
+            self.watch.ring_all("the launcher is gone")
+
+    def is_orphan(self) -> bool:
+        return self._orphan.wait(ORPHAN_NOTICE_S)
+
+    def rescue(self) -> None:
+        """Write what this rank holds, and what it would hold if the step that it has voted for was
+        committed: whoever puts the pieces together knows which of the two counts."""
+        cycle, state = self.cycle, self.state
+        if state is None or not self.job.checkpoint.final or (cycle is not None and cycle.torn):
+            return
+        current = cycle if cycle is not None and cycle.session.state is state else None
+        identity = Identity.of(self.job, self.orders.corpus).to_json()
+        self.keeper.rescue(state, current.record if current else None, identity)
+        if current is None or current.pending is None:
+            return
+        work, _, vote = current.pending
+        if work.kind == "train" and work.step == state.step + 1:
+            self.keeper.note(current.record, vote, current.rank.validated)
+            current.apply_pending()
+            self.keeper.rescue(state, current.record, identity)
 
 
-class Cycle:
-    """The transactions of one generation on one rank."""
-
-    def __init__(self, worker: Worker, record: Record, session: Session) -> None:
-        self.worker = worker
-        self.record = record
-        self.session = session
-        self.validated = record.validated
-        self.digest = digest_of(worker.plan, record.placement)
-        run = worker.job.run
-        self.options = WorkOptions(run.steps, run.val_every)
-
-    def run(self, alarm: Alarm) -> bool:
-        """Work until all is done (True) or a commit asks to regroup (False)."""
-        while True:
-            alarm.check()
-            work = self._next_work()
-            if work.kind == "done":
-                return True
-            result = self._do(work)
-            outcome = self._vote(work, result)
-            if not is_commit(outcome):
-                raise GenerationDead(outcome)
-            self._commit(work, result)
-            if outcome == COMMIT_AND_REGROUP and not self._done():
-                return False
-
-    def _next_work(self) -> Work:
-        return work_after(self.session.state.step, self.validated, self.options)
-
-    def _done(self) -> bool:
-        return self._next_work().kind == "done"
-
-    def _do(self, work: Work) -> StepResult:
-        if work.kind == "validate":
-            return validation_step(self.session, self._validation_tokens())
-        ids = self.worker.windows.step_ids(work.step)
-        return train_step(self.session, self._tokens(self._mine(ids)))
-
-    def _mine(self, ids: tuple[int, ...]) -> tuple[int, ...]:
-        placement = self.session.placement
-        replicas = [entry.replica for entry in placement.replicas]
-        parts = split_by_share(ids, placement.shares)
-        return parts[replicas.index(self.session.member.replica)]
-
-    def _validation_tokens(self) -> torch.Tensor:
-        """Held-out windows, every replica's share by its speed; a small set may leave one out."""
-        ids = self.worker.windows.validation_ids(self.worker.job.run.val_sequences)
-        placement = self.session.placement
-        whole = sum(placement.shares)
-        bounds = [0]
-        for share in placement.shares:
-            bounds.append(bounds[-1] + share)
-        index = [entry.replica for entry in placement.replicas].index(self.session.member.replica)
-        start, stop = (len(ids) * bound // whole for bound in bounds[index : index + 2])
-        return self._tokens(ids[start:stop])
-
-    def _tokens(self, ids: tuple[int, ...]) -> torch.Tensor:
-        batch = self.worker.windows.batch(ids)
-        return torch.from_numpy(batch).to(self.worker.device)
-
-    def _vote(self, work: Work, result: StepResult) -> str:
-        assert work.kind != "done"
-        worker, record = self.worker, self.record
-        vote = Vote(
-            gpu=worker.orders.gpu,
-            generation=record.generation,
-            kind=work.kind,
-            step=work.step,
-            digest=self.digest,
-            loss_sum=result.loss_sum,
-            tokens=result.tokens,
-            grad_norm=result.grad_norm,
-            finite=result.finite,
-        )
-        worker.board.vote(vote, len(record.placement.members()))
-        while True:  # a launcher that is slow is not gone: then the watch ends the process
-            with contextlib.suppress(torch.distributed.DistStoreError):
-                return worker.board.wait_outcome(record.generation, work, worker.patience_s)
-
-    def _commit(self, work: Work, result: StepResult) -> None:
-        if work.kind == "train":
-            apply_step(self.session, work.step, result)
-            if self.worker.job.run.check_units:
-                hashes = audit.dumps(audit.unit_hashes(self.session.state))
-                gpu = self.worker.orders.gpu
-                self.worker.board.say_units(self.record.generation, work.step, gpu, hashes)
-        else:
-            self.validated = work.step
+def _leave_after(seconds: float) -> None:
+    time.sleep(seconds)
+    os._exit(ORPHANED)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nonuniform.errors import RunFailed
-from nonuniform.train.commit import (
+from nonuniform.protocol.commit import (
     Outcome,
     Vote,
     Work,

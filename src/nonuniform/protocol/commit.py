@@ -38,7 +38,8 @@ class Work:
 
 @dataclass(frozen=True)
 class Vote:
-    """A rank's word that it can do the step: `loss_sum` over `tokens`, of all replicas together."""
+    """A rank's word that it can do the step: `loss_sum` over `tokens`, of all replicas together;
+    `busy_s`: seconds of own work in it, without waits for others."""
 
     gpu: str
     generation: int
@@ -49,6 +50,7 @@ class Vote:
     tokens: int
     grad_norm: float
     finite: bool
+    busy_s: float = 0.0
 
     def to_json(self) -> dict[str, Any]:
         """Valid JSON also for NaN and infinity, which become strings; nothing is rounded."""

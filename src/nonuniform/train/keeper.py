@@ -1,0 +1,150 @@
+"""What one rank writes to disk: parts of checkpoints, and what it can save when all else is lost.
+
+In: a rank's shard at a committed step. Out: files in the folder of the job's checkpoints, and word
+of them on the board, from which the launcher makes a whole. DESIGN "Generations". The copy is made
+at once, the writing goes on beside the training; nothing here waits for another rank. Knows nothing
+of what the others write.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import traceback
+from collections import deque
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from nonuniform.layout.cuts import ModelPlan
+from nonuniform.placement.placement import Placement
+from nonuniform.protocol.commit import Vote
+from nonuniform.protocol.record import Record
+from nonuniform.reshard.save_plan import UnitName, plan_save
+from nonuniform.reshard.transfer import Holding
+from nonuniform.train.checkpoint.part import Snapshot, all_units, take_snapshot, write_part
+from nonuniform.train.checkpoint.rescue import write_rescue
+from nonuniform.train.checkpoint.shelf import Shelf
+from nonuniform.train.membership import Board
+from nonuniform.train.state import ShardState
+
+REMEMBERED = 256  # votes of the last steps: the log of a launcher that died may lack some
+
+
+class Keeper:
+    """`begin` returns at once; a copy that cannot be written is told, and training goes on."""
+
+    def __init__(
+        self, gpu: str, plan: ModelPlan, folder: Path, connect: Callable[[], Board]
+    ) -> None:
+        self.gpu = gpu
+        self.plan = plan
+        self.folder = folder
+        self._connect = connect
+        self._jobs: queue.SimpleQueue[Callable[[Board], None]] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._writing = 0
+        self._votes: deque[dict[str, Any]] = deque(maxlen=REMEMBERED)
+
+    def begin(self, record: Record, state: ShardState) -> None:
+        """A checkpoint on the way: the rank's part by the plan of the generation."""
+        step, units = state.step, self._units(holdings_of(record.placement))
+        if not units:
+            return
+        if self._writing:
+            said = {"problem": f"GPU {self.gpu} was still writing the one before"}
+            self._put(lambda board: board.say_part(record.generation, step, self.gpu, said))
+            return
+        snapshot = take_snapshot(state, units)
+        self._writing += 1
+        self._put(lambda board: self._write(board, record.generation, snapshot))
+
+    def save(self, record: Record, state: ShardState) -> None:
+        """A checkpoint that everybody waits for: the rank's part of what is left."""
+        units = self._units(record.holdings)
+        if not units:
+            return
+        done = threading.Event()
+        snapshot = take_snapshot(state, units)
+
+        def job(board: Board) -> None:
+            try:
+                self._write(board, record.generation, snapshot)
+            finally:
+                done.set()
+
+        self._writing += 1
+        self._put(job)
+        done.wait()
+
+    def _units(self, holdings: Mapping[str, tuple[int, int]]) -> tuple[UnitName, ...]:
+        held = [Holding(gpu, degree, label) for gpu, (degree, label) in holdings.items()]
+        return plan_save(self.plan, held).units.get(self.gpu, ())
+
+    def _write(self, board: Board, generation: int, snapshot: Snapshot) -> None:
+        try:
+            said = self.write(snapshot)
+        except Exception as error:  # untold, the launcher would wait for the part for good
+            traceback.print_exc()
+            said = {"problem": f"GPU {self.gpu}: {type(error).__name__}: {error}"}
+        finally:
+            self._writing -= 1
+        board.say_part(generation, snapshot.step, self.gpu, said)
+
+    def write(self, snapshot: Snapshot) -> dict[str, Any]:
+        """The part as it is told to the launcher, or the problem with the disk."""
+        folder = Shelf(self.folder, keep=1).part_folder(snapshot.step)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            return {"part": write_part(snapshot, folder, self.gpu).to_json()}
+        except OSError as error:
+            return {"problem": f"GPU {self.gpu}: {error.strerror or error}"}
+
+    def _put(self, job: Callable[[Board], None]) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, name="keeper", daemon=True)
+            self._thread.start()
+        self._jobs.put(job)
+
+    def _work(self) -> None:
+        board = self._connect()
+        while True:
+            try:
+                self._jobs.get()(board)
+            except (
+                Exception
+            ):  # the launcher is gone, or a fault of ours: the next one may do better
+                traceback.print_exc()
+
+    # --- the launcher is gone
+
+    def note(self, record: Record, vote: Vote, validated: int) -> None:
+        """Remember what the step log will say of a step."""
+        degrees = {entry.replica: entry.degree for entry in record.placement.replicas}
+        shares = {entry.replica: entry.share for entry in record.placement.replicas}
+        row = {"vote": vote.to_json(), "validated": validated}
+        self._votes.append({**row, "degrees": _rows(degrees), "shares": _rows(shares)})
+
+    def rescue(
+        self, state: ShardState, record: Record | None, identity: Mapping[str, Any]
+    ) -> None:
+        """All that this rank holds; inside a generation only its share of it."""
+        if state.step == 0:
+            return
+        units = self._units(holdings_of(record.placement)) if record else all_units(state)
+        snapshot = take_snapshot(state, units)
+        extra = {"steps": list(self._votes), "identity": dict(identity)}
+        write_rescue(self.folder, snapshot, self.gpu, extra)
+
+
+def holdings_of(placement: Placement) -> dict[str, tuple[int, int]]:
+    """What every member holds once a generation has settled."""
+    return {
+        gpu: (entry.degree, label)
+        for entry in placement.replicas
+        for label, gpu in enumerate(entry.gpus)
+    }
+
+
+def _rows(by_replica: Mapping[int, int]) -> list[list[int]]:
+    return [[replica, value] for replica, value in sorted(by_replica.items())]

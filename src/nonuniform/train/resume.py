@@ -1,0 +1,85 @@
+"""Where a run begins: at step 0, or after the newest checkpoint of the run in the folder.
+
+In: the job and the folder of its checkpoints. Out: the position, the checkpoint to read, what to
+tell, and lines of the step log that a launcher which died could not write any more. DESIGN
+"Generations": what ranks wrote when their launcher was gone counts like a checkpoint, if it is
+whole. Knows nothing of processes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from nonuniform.errors import BadInput
+from nonuniform.layout.cuts import ModelPlan
+from nonuniform.protocol.commit import Vote
+from nonuniform.protocol.record import LoggedStep, Position
+from nonuniform.train.checkpoint.identity import Identity
+from nonuniform.train.checkpoint.rescue import Rescued, adopt_rescued, drop_rescued, find_rescued
+from nonuniform.train.checkpoint.shelf import Shelf
+
+START = Position(0, 0)
+
+
+@dataclass(frozen=True)
+class Beginning:
+    """`load`: the name of a checkpoint, empty for none; `notes`: (kind, reason) to tell."""
+
+    position: Position = START
+    load: str = ""
+    notes: tuple[tuple[str, str], ...] = ()
+    steps: Mapping[int, LoggedStep] = field(default_factory=dict)
+
+
+def find_beginning(shelf: Shelf, identity: Identity, plan: ModelPlan) -> Beginning:
+    """The newest state that can be read. BadInput if it is not that of this job."""
+    shelf.sweep()
+    found, rejected = shelf.newest()
+    notes = [("checkpoint_rejected", f"{name}: {reason}") for name, reason in rejected]
+    rescued = find_rescued(shelf.folder, plan)
+    steps: Mapping[int, LoggedStep] = {}
+    if rescued is not None and rescued.step > (found.step if found else 0):
+        steps = _steps_of(rescued)
+        _check_identity(shelf.folder, Identity.from_json(rescued.extras[0]["identity"]), identity)
+        found = adopt_rescued(shelf, rescued, _validated(rescued), identity, plan)
+        text = f"the launcher was lost: its ranks had written step {found.step} themselves"
+        notes.append(("rescued", text))
+    else:
+        drop_rescued(shelf.folder)
+    if found is None:
+        return Beginning(notes=(*notes, ("resumed", "no checkpoint: from the beginning")))
+    _check_identity(found.path, found.identity, identity)
+    notes.append(("resumed", f"going on after step {found.step} from checkpoint {found.path.name}"))
+    position = Position(found.step, found.validated)
+    return Beginning(position, found.path.name, tuple(notes), steps)
+
+
+def _check_identity(where: Path, found: Identity, identity: Identity) -> None:
+    complaint = found.complaint(identity)
+    if complaint is not None:
+        raise BadInput(f"--resume: {where}: {complaint}")
+
+
+def _validated(rescued: Rescued) -> int:
+    rows = [row for extra in rescued.extras for row in extra["steps"]]
+    return max((int(row["validated"]) for row in rows), default=0)
+
+
+def _steps_of(rescued: Rescued) -> dict[int, LoggedStep]:
+    """The steps up to the rescued one, as any of the ranks remembers them."""
+    found = {}
+    for row in _rows(rescued.extras):
+        vote = Vote.from_json(row["vote"])
+        if vote.step <= rescued.step:
+            degrees, shares = dict(row["degrees"]), dict(row["shares"])
+            found[vote.step] = LoggedStep(vote, degrees, shares)
+    return found
+
+
+def _rows(extras: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """By generation: a step that was dropped and done again is that of its last vote."""
+    rows = [row for extra in extras for row in extra["steps"]]
+    return sorted(rows, key=lambda row: (row["vote"]["step"], row["vote"]["generation"]))

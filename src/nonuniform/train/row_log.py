@@ -1,0 +1,78 @@
+"""A file of JSON lines that is only ever appended to, and survives a disk that is full for a while.
+
+In: rows. Out: lines, handed to the system as soon as they are logged; what the disk does not take
+is kept and written with a later line, so nothing is lost, doubled or half written. Knows nothing of
+what is in a row.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+
+class RowLog:
+    """`trouble`: what the system said when it last refused a line; empty if it took it."""
+
+    def __init__(self, path: Path, *, resume: bool = False) -> None:
+        """Without `resume` the file must not exist: of two runs that start in one folder at one
+        moment one is refused. With it, half a line at the end is cut off."""
+        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | (0 if resume else os.O_EXCL)
+        self.path = path
+        self.trouble = ""
+        self._backlog = b""
+        self._file = os.open(path, flags, 0o644)
+        self.last_row: dict[str, Any] = {}
+        if resume:
+            self.last_row = self.cut(lambda row: True) or {}
+
+    def append(self, line: str) -> None:
+        self._backlog += line.encode() + b"\n"
+        self.retry()
+
+    def retry(self) -> None:
+        """Hand over what the system has not taken yet; `trouble` says how that went."""
+        try:
+            self.flush()
+            self.trouble = ""
+        except OSError as error:
+            self.trouble = error.strerror or str(error)
+
+    def flush(self) -> None:
+        """Hand everything to the system, or raise OSError."""
+        while self._backlog:
+            written = os.write(self._file, self._backlog)
+            self._backlog = self._backlog[written:]
+
+    def cut(self, keep: Callable[[dict[str, Any]], bool]) -> dict[str, Any] | None:
+        """Take out the first row that is not to be kept, and all after it; the last one that
+        stays."""
+        self.flush()
+        last, offset = None, 0
+        with open(self.path, "rb") as file:
+            for line in file:
+                row = _row(line)
+                if row is None or not keep(row):
+                    break
+                last, offset = row, offset + len(line)
+        os.ftruncate(self._file, offset)
+        return last
+
+    def close(self) -> None:
+        self.flush()
+        os.fsync(self._file)
+        os.close(self._file)
+
+
+def _row(line: bytes) -> dict[str, Any] | None:
+    """The row of a whole line; None for what a crash has left of one."""
+    if not line.endswith(b"\n"):
+        return None
+    try:
+        row = json.loads(line)
+    except ValueError:
+        return None
+    return row if isinstance(row, dict) else None
