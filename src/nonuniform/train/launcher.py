@@ -245,7 +245,14 @@ class Launcher:
         if record.task == "leave":
             return
         kind = "generation" if record.task == "train" else "saving"
-        crew.chronicle.event(kind, order.reason, step=record.step, generation=record.generation)
+        placed = {str(entry.replica): list(entry.gpus) for entry in record.placement.replicas}
+        crew.chronicle.event(
+            kind,
+            order.reason,
+            step=record.step,
+            generation=record.generation,
+            extra={"placement": placed, "spares": list(record.placement.spares)},
+        )
         if record.task == "save":
             position = Position(record.step, record.validated)
             gpus = savers(self.setup.plan, record.holdings)

@@ -14,7 +14,7 @@ import torch
 
 from nonuniform.config import JobConfig, ScheduledEvent
 from nonuniform.errors import BadInput, NonuniformError, RunFailed
-from nonuniform.train.assemble import assemble
+from nonuniform.train.assemble import assemble, cluster_of
 from nonuniform.train.checkpoint.identity import Identity
 from nonuniform.train.checkpoint.shelf import Shelf
 from nonuniform.train.chronicle import Chronicle
@@ -147,6 +147,6 @@ def _info(setup: JobSetup, out: Path) -> dict[str, object]:
         "min_degree": parallel.min_degree,
         "steps": setup.job.run.steps,
         "parameters": sum(tensor.elements for tensor in setup.plan.tensors),
-        "gpus": [f"{r}/{i}" for r in range(parallel.replicas) for i in range(parallel.degree)],
+        "gpus": [str(gpu) for gpu in cluster_of(setup.job).healthy()],
         "out": str(out),
     }

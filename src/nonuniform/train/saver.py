@@ -83,6 +83,7 @@ class Saver:
     def lose(self, gpu: str) -> None:
         """A rank is gone: what it has not told of will never be."""
         for attempt in self._attempts:
+            self._listen(attempt)  # its last word may be there
             if gpu in attempt.waiting:
                 attempt.problem = attempt.problem or f"GPU {gpu} was lost before its part was there"
                 attempt.waiting.discard(gpu)

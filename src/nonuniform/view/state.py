@@ -17,7 +17,8 @@ from nonuniform.view import words
 
 CURVE_BINS = 256
 RECENT_STEPS = 12
-QUIET = ("started", "generation", "finished", "ended")  # told by other records, or once per GPU
+# Told by other records, or once per GPU.
+QUIET = ("started", "generation", "saving", "resumed", "finished", "ended")
 _OPEN = "; the others regroup ..."
 STORIES = 32
 MARKS = 256
@@ -60,7 +61,8 @@ class Commit:
 @dataclass(frozen=True)
 class RunState:
     """`curve[b]` is (sum, count) of the losses of the steps in bin b; `marks` are (step, kind);
-    `degrees` and `batch_shares` are by replica, 0 for one that is dissolved."""
+    `degrees` and `batch_shares` are by replica, 0 for one that is dissolved; `at`: gpu -> replica
+    in which it works, where that is not the one of its name."""
 
     job: Job = field(default_factory=Job)
     step: int = 0
@@ -72,6 +74,7 @@ class RunState:
     tokens: int = 0
     degrees: tuple[int, ...] = ()
     batch_shares: tuple[int, ...] = ()
+    at: Mapping[str, int] = field(default_factory=dict)
     down: frozenset[str] = frozenset()
     warming: frozenset[str] = frozenset()
     validation: tuple[int, float] | None = None
@@ -91,7 +94,8 @@ class RunState:
         return self.summary is not None and self.summary.get("status") == "failed"
 
     def gpus_of(self, replica: int) -> tuple[str, ...]:
-        return tuple(gpu for gpu in self.job.gpus if replica_of(gpu) == replica)
+        """Those that work there, and those of its name that work nowhere."""
+        return tuple(g for g in self.job.gpus if self.at.get(g, replica_of(g)) == replica)
 
     def working(self, replica: int) -> int:
         """GPUs of this replica that are neither lost nor still warming up."""
@@ -183,9 +187,25 @@ def after_event(state: RunState, record: Mapping[str, Any]) -> RunState:
     if kind == "validation":
         checked = (_step(state, record), _number(record.get("loss")))
         return replace(state, validation=checked)
+    if kind == "drained":
+        state = replace(state, down=state.down | set(_gpus(record)))
+    if kind == "fallback":
+        state = replace(state, step=_step(state, record))
+    if kind == "generation":
+        state = replace(state, at=_at(record))
     if kind in QUIET:
         return replace(state, generation=int(record.get("generation") or state.generation))
     return _told(state, _story(state, record, words.other_event(record)))
+
+
+def _at(record: Mapping[str, Any]) -> dict[str, int]:
+    """Of the GPUs that work elsewhere than where they are named for."""
+    placed = {
+        str(gpu): int(replica)
+        for replica, gpus in (record.get("placement") or {}).items()
+        for gpu in gpus
+    }
+    return {gpu: replica for gpu, replica in placed.items() if replica != replica_of(gpu)}
 
 
 def tokens_per_s(state: RunState) -> tuple[float, ...]:

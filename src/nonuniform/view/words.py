@@ -14,7 +14,7 @@ from typing import Any
 
 TIMINGS = ("detect_s", "regroup_s", "transfer_s", "redo_s")
 _DEATH = re.compile(r"kill|signal|exit|died|dead|crash|lost connection", re.IGNORECASE)
-_HANG = re.compile(r"hang|hung|silent|no heartbeat|stalled|timed out|timeout", re.IGNORECASE)
+_HANG = re.compile(r"hang|hung|no sign of life|busy with|did not start|silent|no heartbeat|stalled|timed out|timeout", re.IGNORECASE)
 _DRAIN = re.compile(r"drain", re.IGNORECASE)
 
 
@@ -138,5 +138,9 @@ def other_event(record: Mapping[str, Any]) -> str:
     if kind == "order":
         gpu = gpu_names([str(record["gpu"])] if record.get("gpu") else [])
         return f"order for {gpu}: {reason}" if reason else f"order for {gpu} was not carried out"
+    if kind == "checkpoint":
+        return reason
     name = {"unit_mismatch": "units do not match"}.get(kind, kind.replace("_", " "))
+    if record.get("gpu"):
+        name = f"{gpu_names([str(record['gpu'])])} {name}"
     return f"{name}: {reason}" if reason else name
