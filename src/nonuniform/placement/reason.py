@@ -1,8 +1,8 @@
 """Why a placement looks as it does, in one line for the event log.
 
 In: the cluster state, the placement, the one before. Out: text: what differs from the whole
-cluster, who was borrowed and for whom, and the price of whole sequences. DESIGN "Every decision
-carries its reason". Decides nothing.
+cluster, who was borrowed and for whom, and the price of whole sequences. DESIGN
+"Generations". Decides nothing.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ what it holds; more may die meanwhile. RECALLING: no living process holds some u
 is looked for. Whoever executes the orders reports back by events, in any order and late; what is
 late, twice, or of an old generation or life changes nothing.
 
-DESIGN "The step is a transaction", "Generations". Every order that a person may wonder about
+DESIGN "The step is a transaction" and "Generations". Every order that a person may wonder about
 carries its reason. Knows nothing of tensors, processes, stores or clocks.
 """
 

@@ -64,7 +64,10 @@ def _check_identity(where: Path, found: Identity, identity: Identity) -> None:
 
 
 def _validated(rescued: Rescued) -> int:
-    rows = [row for extra in rescued.extras for row in extra["steps"]]
+    """By generation: before a return to an older checkpoint the run may have been further."""
+    rows = [row for row in _rows(rescued.extras) if row["vote"]["step"] <= rescued.step]
+    newest = max((row["vote"]["generation"] for row in rows), default=0)
+    rows = [row for row in rows if row["vote"]["generation"] == newest]
     return max((int(row["validated"]) for row in rows), default=0)
 
 
