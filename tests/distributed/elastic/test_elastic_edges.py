@@ -18,15 +18,9 @@ from nonuniform.train.data import Corpus, WindowOptions, Windows
 RSS_BYTES = 400 * 10**6
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def test_listens_on_the_given_address_only(lab: Any, elastic: Any) -> None:
     """The store and every socket of every process, at the start and after a regroup."""
-    port = free_port()
+    port = elastic.free_port()
     looks = []
 
     def during(live: Any) -> None:

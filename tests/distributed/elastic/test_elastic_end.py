@@ -116,19 +116,6 @@ def test_terminate_while_a_survivor_hangs(lab: Any, elastic: Any) -> None:
     check_books(run, elastic, signal.SIGTERM)
 
 
-def test_a_process_that_hangs_ends_the_run(lab: Any) -> None:
-    """Stopped, not dead: nobody can tell for how long, so there is a bound."""
-
-    def during(live: Any) -> None:
-        live.wait_step(3)
-        os.kill(live.pids()["1/1"][0], signal.SIGSTOP)
-
-    run = lab.train(lab.job(run={"steps": 500, "hang_timeout_s": 5}), during=during)
-    assert run.status == 3
-    assert "hang_timeout_s = 5" in run.summary["reason"]
-    check_gone(run)
-
-
 def kill_launcher(lab: Any, launch: Any, moment: Moment, draw: Random) -> None:
     """Nobody is left who could tell the others: they must notice by themselves."""
     command = launch(lab.job(run={"steps": 500}), fails=[FAIL])
