@@ -1,25 +1,34 @@
-"""How long a failure stops the training: kill to the next committed step, part by part.
+"""How long a failure stops the training, part by part, and what others lose by the same failure.
 
-    python bench/recovery.py [--failures 5] [--out DIR]
+    python bench/recovery.py [--failures 5] [--small] [--out DIR]
+    python bench/recovery.py --against restart,torchft [--repeat 3] [--out DIR]
 
-Runs the demo's job once; kills the processes of different GPUs one after the other (SIGKILL), lets
-each come back before the next goes, and prints what events.jsonl says. All processes share this
-machine's cores, so read the parts against each other and against the step time of the same run.
+The first form runs the demo's job (--small: one of 0.3 M parameters) once; kills the processes of
+different GPUs one after the other (SIGKILL), lets each come back before the next goes, and prints
+what events.jsonl says. The second form compares runtimes on the small job when a GPU stays away:
+this one, the job restarted from its last checkpoint, and torchft (pip install '.[torchft]').
+All processes share this machine's cores, so read the parts against each other and against the step
+time of the same run.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import itertools
 import json
 import statistics
 import sys
 import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
+from rivals.compare import RIVALS, compare
+from rivals.small_job import small_job
 
 from nonuniform.config import load_job, parse_schedule
 from nonuniform.demo.job import job_toml
@@ -28,41 +37,62 @@ from nonuniform.train.run import train
 VICTIMS = ("1/3", "0/0", "1/1", "0/2", "1/0", "0/3", "1/2", "0/1")
 FIRST, APART, BACK = 6, 16, 6  # steps: first loss, between losses, from loss to return
 PARTS = ("detect_s", "regroup_s", "transfer_s", "redo_s", "total_s")
+STOPPED = ("detect_s", "regroup_s", "transfer_s")  # until the ranks work again
+
+Event = dict[str, Any]
 
 
-def run(out: Path, failures: int) -> None:
+def run(out: Path, failures: int, small: bool) -> None:
     out.mkdir(parents=True, exist_ok=True)
-    (out / "JOB.toml").write_text(job_toml(), encoding="utf-8")
     at = [(VICTIMS[i % len(VICTIMS)], FIRST + APART * i) for i in range(failures)]
     steps = FIRST + APART * failures
+    # A GPU that fails again and again must come back at once here.
+    text = (small_job(steps) if small else job_toml()) + "\n[health]\nquarantine_s = 0.0\n"
+    (out / "JOB.toml").write_text(text, encoding="utf-8")
     job = load_job(out / "JOB.toml", {"run.steps": steps, "run.val_every": 0})
     fails = [f"gpu={gpu}@step={step}" for gpu, step in at]
     returns = [f"gpu={gpu}@step={step + BACK}" for gpu, step in at]
     train(job, out / "run", parse_schedule(fails, returns, job), overwrite=True)
 
 
-def rows(path: Path) -> list[dict[str, Any]]:
+def rows(path: Path) -> list[Event]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-def tell(out: Path) -> None:
+def tell(out: Path, failures: int) -> None:
     events, steps = rows(out / "run" / "events.jsonl"), rows(out / "run" / "steps.jsonl")
     found = {kind: [e for e in events if e["kind"] == kind] for kind in ("recovery", "joined")}
-    table = Table(title="seconds: median [smallest - largest]")
-    for column in ("", "a GPU lost", "a GPU back"):
-        table.add_column(column, justify="left" if not column else "right")
-    for part in PARTS:
-        cells = [_cell([e[part] for e in found[k] if e[part] is not None]) for k in found]
-        table.add_row(part.removesuffix("_s"), *cells)
-    moved = [_cell([e["transfer_bytes"] / 2**20 for e in found[k]]) for k in found]
-    table.add_row("MiB moved", *moved)
     console = Console()
-    console.print(table)
+    console.print(_table(found))
+    counts = {kind: len(found[kind]) for kind in found}
+    if set(counts.values()) != {failures}:
+        console.print(f"NOT all as ordered: {failures} losses and returns, but {counts}")
     changed = {event["step"] for event in events if event["kind"] in found}
     pairs = itertools.pairwise(steps)
     plain = [b["time_s"] - a["time_s"] for a, b in pairs if b["step"] not in changed]
     console.print(f"an undisturbed step of the same run: {_cell(plain)} s")
     console.print(_pids(events))
+
+
+def _table(found: dict[str, list[Event]]) -> Table:
+    table = Table(title=escape("seconds: median [smallest - largest]"))
+    for column in ("", "a GPU lost", "a GPU back"):
+        table.add_column(column, justify="left" if not column else "right")
+    measures: list[tuple[str, Callable[[Event], float | None]]] = [
+        (part.removesuffix("_s"), lambda event, part=part: event[part])  # type: ignore[misc]
+        for part in PARTS
+    ]
+    measures.append(("detect + regroup + transfer", _stopped_s))
+    measures.append(("MiB moved", lambda event: float(event["transfer_bytes"]) / 2**20))
+    for name, measure in measures:
+        values = [[measure(event) for event in events] for events in found.values()]
+        table.add_row(name, *(_cell([v for v in column if v is not None]) for column in values))
+    return table
+
+
+def _stopped_s(event: Event) -> float:
+    """Nobody has to notice a return, so it has no `detect_s`."""
+    return sum(event[part] or 0.0 for part in STOPPED)
 
 
 def _cell(values: list[float]) -> str:
@@ -71,7 +101,7 @@ def _cell(values: list[float]) -> str:
     return f"{statistics.median(values):.3f} [{min(values):.3f} - {max(values):.3f}]"
 
 
-def _pids(events: list[dict[str, Any]]) -> str:
+def _pids(events: list[Event]) -> str:
     """Whether any process but the killed ones was replaced."""
     started = [e for e in events if e["kind"] in ("started", "returned")]
     killed = {e["pid"] for e in events if e["kind"] == "failed"}
@@ -84,17 +114,44 @@ def _pids(events: list[dict[str, Any]]) -> str:
     return f"{len(replaced)} processes were replaced, {verdict}; {kept} GPUs kept theirs throughout"
 
 
+@contextlib.contextmanager
+def _folder(wanted: Path | None) -> Iterator[Path]:
+    if wanted is None:
+        with tempfile.TemporaryDirectory() as scratch:
+            yield Path(scratch)
+    else:
+        wanted.mkdir(parents=True, exist_ok=True)
+        yield wanted
+
+
+def _rivals(text: str) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in text.split(","))
+    unknown = sorted(set(names) - set(RIVALS))
+    if unknown:
+        raise argparse.ArgumentTypeError(
+            f"{', '.join(unknown)}: expected some of {', '.join(RIVALS)}"
+        )
+    return names
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--failures", type=int, default=5)
+    parser.add_argument("--small", action="store_true", help="the job of 0.3 M parameters")
+    parser.add_argument("--against", type=_rivals, metavar="RIVAL,...", help=", ".join(RIVALS))
+    parser.add_argument("--repeat", type=int, default=3, help="failures of each runtime")
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as scratch:
-        out = arguments.out or Path(scratch)
-        run(out, arguments.failures)
-        tell(out)
+    with _folder(arguments.out) as out:
+        if arguments.against and any(out.iterdir()):
+            parser.error(f"--out {out}: must be empty")
+        if arguments.against:
+            compare(arguments.against, arguments.repeat, out)
+        else:
+            run(out, arguments.failures, arguments.small)
+            tell(out, arguments.failures)
     return 0
 
 

@@ -1,4 +1,4 @@
-"""Faults that people met elsewhere, on real processes: norms, samples, saves that some cannot do."""
+"""Faults that people met elsewhere, on real processes: norms, samples, saves that one cannot do."""
 
 from __future__ import annotations
 
