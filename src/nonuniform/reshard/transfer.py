@@ -69,6 +69,23 @@ class TransferPlan:
         return {pair: tuple(moves) for pair, moves in pairs.items()}
 
 
+def split_by_replica(
+    moves: TransferPlan, replicas: Mapping[str, int]
+) -> tuple[dict[int, TransferPlan], TransferPlan]:
+    """(moves inside a replica, by replica; all the others). `replicas`: gpu -> replica in which it
+    shall work; who is not in there works nowhere."""
+    inside: dict[int, list[UnitMove]] = {}
+    others: list[UnitMove] = []
+    for move in moves.moves:
+        source, target = replicas.get(move.source), replicas.get(move.target)
+        if target is not None and source == target:
+            inside.setdefault(target, []).append(move)
+        else:
+            others.append(move)
+    by_replica = {replica: TransferPlan(tuple(part), ()) for replica, part in inside.items()}
+    return by_replica, TransferPlan(tuple(others), moves.missing)
+
+
 def plan_transfer(
     plan: ModelPlan,
     holdings: Sequence[Holding],

@@ -102,7 +102,7 @@ class Alarm:
                 self.sleep_until(lambda event: work.get_future().add_done_callback(_setter(event)))
             work.wait()
         except RuntimeError as error:
-            raise self._gone(error) from None
+            raise self.gone(error) from None
 
     def run_aside(self, function: Callable[[], T]) -> T:
         """Run a call that cannot be interrupted in a thread of its own, abandoned on alarm.
@@ -125,10 +125,10 @@ class Alarm:
         if not failure:
             return answer[0]
         if isinstance(failure[0], RuntimeError):
-            raise self._gone(failure[0])
+            raise self.gone(failure[0])
         raise failure[0]
 
-    def _gone(self, error: RuntimeError) -> RuntimeError:
+    def gone(self, error: RuntimeError) -> RuntimeError:
         """A connection broke: sleep until the alarm says why. If it says nothing, the error was
         this rank's own (no memory, no file descriptors) and is returned to be raised."""
         sys.stderr.write(f"given up, waiting to hear why: {error}\n")

@@ -16,6 +16,7 @@ from nonuniform.config import JobConfig
 from nonuniform.layout.cuts import ModelPlan
 from nonuniform.protocol import rank as ranks
 from nonuniform.protocol.commit import Vote, Work, WorkOptions
+from nonuniform.protocol.outcome import ABORT
 from nonuniform.protocol.rank import ENDS, Rank, Stage
 from nonuniform.protocol.record import Record
 from nonuniform.protocol.regroup import digest_of
@@ -86,7 +87,7 @@ class Cycle:
                 board.decide(generation, work, rank.wish)
                 return ranks.proposed(rank)
             case Stage.WAIT:
-                return ranks.decided(rank, self._outcome(work))
+                return ranks.decided(rank, self._outcome(work, alarm))
             case _:
                 self.apply(work)
                 return ranks.applied(rank)
@@ -151,15 +152,19 @@ class Cycle:
         self.pending = (work, result, vote)
         return vote
 
-    def _outcome(self, work: Work) -> str:
+    def _outcome(self, work: Work, alarm: Alarm) -> str:
         self.session.progress.at("outcome")
+        board, generation = self.desk.board, self.record.generation
         while True:  # a launcher that is slow is not gone: then the watch says so
             with (
                 contextlib.suppress(torch.distributed.DistStoreError),
                 self.session.progress.waiting(),
             ):
-                generation = self.record.generation
-                return self.desk.board.wait_outcome(generation, work, self.desk.patience_s)
+                return board.wait_outcome(generation, work, self.desk.patience_s)
+            # What was decided is forgotten once all have told what they hold: all but this rank,
+            # so it was given up.
+            if alarm.ringing and board.outcome(generation, work) is None:
+                return ABORT
 
     def apply(self, work: Work) -> None:
         """Do to the state what was committed."""

@@ -118,6 +118,62 @@ def open_group(store: Any, name: str, rank: int, size: int, alarm: Alarm, fabric
     return TorchGroup(backend, rank, size, alarm)
 
 
+class PendingGroup:
+    """A group that is being connected in a thread: whoever uses it first waits for it.
+
+    The forward pass begins while the groups that only the backward pass needs are on their way.
+    """
+
+    def __init__(self, rank: int, size: int, alarm: Alarm) -> None:
+        self.rank = rank
+        self.size = size
+        self._alarm = alarm
+        self._lock = threading.Lock()
+        self._waiting: list[threading.Event] = []
+        self._group: Group | None = None
+        self._failure: BaseException | None = None
+
+    def connect(self, open_one: Callable[[], Group]) -> None:
+        """To be called in the thread that connects."""
+        try:
+            self._group = open_one()
+        except BaseException as error:
+            self._failure = error
+        with self._lock:
+            waiting, self._waiting = self._waiting, []
+        for event in waiting:
+            event.set()
+
+    def all_reduce(self, tensor: torch.Tensor, op: Reduction = "sum") -> None:
+        self._connected().all_reduce(tensor, op)
+
+    def exchange(
+        self,
+        received: torch.Tensor,
+        sent: torch.Tensor,
+        received_counts: Sequence[int],
+        sent_counts: Sequence[int],
+    ) -> None:
+        self._connected().exchange(received, sent, received_counts, sent_counts)
+
+    def _connected(self) -> Group:
+        if self._group is None and self._failure is None:
+            self._alarm.sleep_until(self._arm)
+        if self._failure is not None:
+            if isinstance(self._failure, RuntimeError):
+                raise self._alarm.gone(self._failure)
+            raise self._failure
+        assert self._group is not None
+        return self._group
+
+    def _arm(self, event: threading.Event) -> None:
+        with self._lock:
+            if self._group is None and self._failure is None:
+                self._waiting.append(event)
+                return
+        event.set()
+
+
 class Fabric(Protocol):
     """What connects ranks: gloo over an address, or NCCL."""
 

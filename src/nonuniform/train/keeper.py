@@ -125,9 +125,7 @@ class Keeper:
         row = {"vote": vote.to_json(), "validated": validated}
         self._votes.append({**row, "degrees": _rows(degrees), "shares": _rows(shares)})
 
-    def rescue(
-        self, state: ShardState, record: Record | None, identity: Mapping[str, Any]
-    ) -> None:
+    def rescue(self, state: ShardState, record: Record | None, identity: Mapping[str, Any]) -> None:
         """All that this rank holds; inside a generation only its share of it."""
         if state.step == 0:
             return

@@ -87,6 +87,7 @@ class Listener:
             self._roster.remove(process)
             words = self._board.read_last_words(process.gpu, process.life)
             reason = words or how_it_ended(process)
+            self._board.forget_process(process.gpu, process.life)
             yield Ended(process.gpu, process.life, reason, raised=bool(words))
 
     # --- what does not come
@@ -123,11 +124,13 @@ class Listener:
     def _stalled(self, state: Control, now_s: float) -> Iterator[Event]:
         hang_s = self._limits.hang_s
         members = {gpu: sign for (gpu, _), sign in self._signs.items() if gpu in state.members}
-        if state.phase is Phase.RUNNING and standstill(members, self._limits, now_s):
+        idle_s = now_s - self._progress_s
+        # Right after a regroup the last beats still tell of waits for the one that was lost.
+        still = idle_s > hang_s and standstill(members, self._limits, now_s)
+        if state.phase is Phase.RUNNING and still:
             yield Stalled(
                 f"no progress for hang_timeout_s = {hang_s:g} after step {state.position.step}: "
                 "every process waits for the others"
             )
-        idle_s = now_s - self._progress_s
         if state.phase is Phase.SAVING and idle_s > SAVING_LIMIT * hang_s:
             yield Saved(state.record.generation, f"not written within {idle_s:.0f} s")

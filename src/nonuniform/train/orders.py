@@ -9,6 +9,7 @@ in. Knows nothing of what follows from them.
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -39,6 +40,8 @@ class HealthFile:
         """The new events; for a line that is none, what is wrong with it."""
         try:
             with self._path.open("rb") as file:
+                if file.seek(0, os.SEEK_END) < self._offset:  # somebody has begun it anew
+                    self._offset, self._rest = 0, b""
                 file.seek(self._offset)
                 new = file.read()
         except OSError:  # not there, or not now: no reason to end a run

@@ -25,7 +25,6 @@ from nonuniform.train.checkpoint.part import Part
 from nonuniform.train.checkpoint.shelf import Shelf
 from nonuniform.train.membership import Board
 
-
 LOOK_S = 0.01
 
 

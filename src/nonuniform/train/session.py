@@ -37,19 +37,28 @@ class RankGroups:
     across: Group
 
 
+OpenGroup = Callable[[str, int, int], Group]
+"""(name, rank, size) -> a connected group of the generation."""
+
+
 def open_groups(
-    placement: Placement, member: Member, open_group: Callable[[str, int, int], Group]
+    placement: Placement,
+    member: Member,
+    open_group: OpenGroup,
+    open_later: OpenGroup | None = None,
 ) -> RankGroups:
-    """The groups of one rank; `open_group(name, rank, size)` connects one."""
+    """The groups of one rank. `open_later`: for those that only the backward pass needs, in the
+    order in which it asks for them."""
+    open_later = open_later or open_group
     replica = next(r for r in placement.replicas if r.replica == member.replica)
     compute = open_group(f"compute/{member.replica}", member.label, replica.degree)
-    reshard = open_group(f"reshard/{member.replica}", member.label, replica.degree)
+    reshard = open_later(f"reshard/{member.replica}", member.label, replica.degree)
     ids = [entry.replica for entry in placement.replicas]
     if member.label < placement.sync_degree:
         name = f"across/{member.label}"
-        across = open_group(name, ids.index(member.replica), len(ids))
+        across = open_later(name, ids.index(member.replica), len(ids))
     else:
-        across = open_group(f"extra/{member.gpu}", 0, 1)
+        across = open_later(f"extra/{member.gpu}", 0, 1)
     return RankGroups(compute, reshard, across)
 
 

@@ -26,10 +26,12 @@ from nonuniform.layout.cuts import ModelPlan
 from nonuniform.placement.placement import Member
 from nonuniform.protocol.record import Record, Report, Settled
 from nonuniform.protocol.regroup import transfer_of
+from nonuniform.reshard.transfer import split_by_replica
 from nonuniform.train import audit
 from nonuniform.train.alarm import Alarm, GenerationDead
 from nonuniform.train.checkpoint.identity import Identity
 from nonuniform.train.checkpoint.load import load_shard
+from nonuniform.train.connector import Connector
 from nonuniform.train.cycle import Cycle, Desk
 from nonuniform.train.data import Corpus, job_windows
 from nonuniform.train.device import take_device
@@ -103,10 +105,6 @@ def live(orders: WorkerOrders, kind: Callable[[WorkerOrders, Board], Worker]) ->
     sys.stdout.flush()
     # Not sys.exit: threads of abandoned collectives would be waited for.
     os._exit(status)
-
-
-OpenGroup = Callable[[str, int, int], Group]
-"""(name, rank, size) -> a connected group of the generation."""
 
 
 class Worker:
@@ -209,7 +207,8 @@ class Worker:
             self.state = None
         elif record.step > 0:
             self.progress.at("transfer")
-            self._exchange_units(record, self._group_opener(record, alarm, kept), self.state)
+            connector = self._connector(record, alarm, kept)
+            self._exchange_units(record, connector, self.state, None)
 
     def _next_record(self, generation: int) -> Record:
         """Spares may wait for days; the watch notices if the launcher is gone."""
@@ -234,11 +233,12 @@ class Worker:
         """Hold the shard of the new generation, and the groups to work in."""
         start = time.monotonic()
         self.progress.at("groups")
-        open_one = self._group_opener(record, alarm, kept)
-        groups = open_groups(record.placement, member, open_one)
+        connector = self._connector(record, alarm, kept)
+        groups = open_groups(record.placement, member, connector.open, connector.open_later)
+        connector.begin_later()
         opened = time.monotonic()
         self.progress.at("transfer")
-        received = self._hold_shard(record, member, open_one)
+        received = self._hold_shard(record, member, connector, groups.compute)
         session = open_session(
             self.job, record.placement, member, self._held(), groups, self.progress
         )
@@ -250,20 +250,19 @@ class Worker:
         )
         return session
 
-    def _group_opener(self, record: Record, alarm: Alarm, kept: list[Any]) -> OpenGroup:
-        """Connects groups of a generation; what must be dropped after it goes to `kept`."""
-        store = connect_store(self.orders.address, self.orders.port, self.orders.patience_s)
-        kept.append(store)
+    def _connector(self, record: Record, alarm: Alarm, kept: list[Any]) -> Connector:
+        orders = self.orders
+        return Connector(
+            prefix=f"g{record.generation}",
+            connect_store=lambda: connect_store(orders.address, orders.port, orders.patience_s),
+            connect=self.connect,
+            alarm=alarm,
+            kept=kept,
+        )
 
-        def open_one(name: str, rank: int, size: int) -> Group:
-            full = f"g{record.generation}/{name}"
-            group = alarm.run_aside(lambda: self.connect(store, full, rank, size, alarm))
-            kept.append(group)
-            return group
-
-        return open_one
-
-    def _hold_shard(self, record: Record, member: Member, open_one: OpenGroup) -> int:
+    def _hold_shard(
+        self, record: Record, member: Member, connector: Connector, compute: Group
+    ) -> int:
         """Make `state` the shard of this generation; the bytes that came from others."""
         degrees = {entry.replica: entry.degree for entry in record.placement.replicas}
         where = (degrees[member.replica], member.label)
@@ -279,21 +278,38 @@ class Worker:
                 self.state = initial_state(self.plan, where, seed, dtype, self.device)
             return 0
         held = self.state if self.orders.gpu in record.holdings else None
-        received, count = self._exchange_units(record, open_one, held)
+        received, count = self._exchange_units(record, connector, held, compute)
         self.state = recut(held or self._like(), self.plan, where, record.step, received)
         return count
 
     def _exchange_units(
-        self, record: Record, open_one: OpenGroup, held: ShardState | None
+        self,
+        record: Record,
+        connector: Connector,
+        held: ShardState | None,
+        compute: Group | None,
     ) -> tuple[Received, int]:
-        """Send and receive what the plan says; (what was received, its bytes)."""
-        moves = transfer_of(self.plan, record)
-        gpus = participants(moves)
-        if self.orders.gpu not in gpus:
-            return {}, 0
-        group = open_one("transfer", gpus.index(self.orders.gpu), len(gpus))
-        route = TransferRoute(self.plan, moves, gpus, self.orders.gpu)
-        return transfer(route, held, group, self._like())
+        """Send and receive what the plan says; (what was received, its bytes). What moves inside a
+        replica uses the group that is there already."""
+        me, placement = self.orders.gpu, record.placement
+        crews = {entry.replica: entry.gpus for entry in placement.replicas}
+        replicas = {member.gpu: member.replica for member in placement.members()}
+        inside, others = split_by_replica(transfer_of(self.plan, record), replicas)
+        received: dict[tuple[str, int], tuple[torch.Tensor, ...]] = {}
+        count = 0
+        mine = inside.get(replicas.get(me, -1))
+        if mine is not None and compute is not None:
+            route = TransferRoute(self.plan, mine, crews[replicas[me]], me)
+            units, count = transfer(route, held, compute, self._like())
+            received.update(units)
+        gpus = participants(others)
+        if me in gpus:
+            group = connector.open("transfer", gpus.index(me), len(gpus))
+            route = TransferRoute(self.plan, others, gpus, me)
+            units, more = transfer(route, held, group, self._like())
+            received.update(units)
+            count += more
+        return received, count
 
     def _like(self) -> torch.Tensor:
         """Nothing, of the job's dtype on this rank's device."""

@@ -14,7 +14,11 @@ from typing import Any
 
 TIMINGS = ("detect_s", "regroup_s", "transfer_s", "redo_s")
 _DEATH = re.compile(r"kill|signal|exit|died|dead|crash|lost connection", re.IGNORECASE)
-_HANG = re.compile(r"hang|hung|no sign of life|busy with|did not start|silent|no heartbeat|stalled|timed out|timeout", re.IGNORECASE)
+_HANG = re.compile(
+    "hang|hung|no sign of life|busy with|did not start|silent|no heartbeat|stalled|"
+    "timed out|timeout",
+    re.IGNORECASE,
+)
 _DRAIN = re.compile(r"drain", re.IGNORECASE)
 
 
