@@ -1,4 +1,5 @@
-"""Makes the invented runs of `rehearsal.py` known to the tests of the view and of the demo."""
+"""The invented runs of `rehearsal.py`, for the tests of the view and of the demo; settings that hold
+on a busy machine too."""
 
 from __future__ import annotations
 
@@ -8,6 +9,10 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("no deadline", deadline=None)  # other processes take the time
+settings.load_profile("no deadline")
 
 REHEARSAL = Path(__file__).with_name("view") / "rehearsal.py"
 

@@ -154,6 +154,54 @@ def test_a_bad_flag_is_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Pa
     assert err == "nonuniform: --fail gpu=0/1@step=3: step must be in 1 to 2, got 3\n"
 
 
+def test_who_goes_on_with_a_run_cannot_replace_it(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    job = tmp_path / "JOB.toml"
+    job.write_text(JOB)
+    out = tmp_path / "out"
+    (out / "checkpoints").mkdir(parents=True)
+    (out / "steps.jsonl").write_text("precious")
+    status, said, err = call(
+        capsys, "train", str(job), "--out", str(out), "--overwrite", "--resume"
+    )
+    assert (status, said) == (2, "")
+    assert err == ("nonuniform: --resume and --overwrite: choose one, to go on or to begin anew\n")
+    assert (out / "steps.jsonl").read_text() == "precious"
+    assert (out / "checkpoints").is_dir()
+
+
+@pytest.mark.parametrize(
+    ("flags", "line"),
+    [
+        (
+            ["--drain", "gpu=1/0@step=2"],
+            "--drain gpu=1/0@step=2: there is no GPU 1/0, the job has 0/0 to 0/1",
+        ),
+        (
+            ["--drain", "gpu=0/0"],
+            "--drain gpu=0/0: must be gpu=R/I@step=S, such as gpu=0/3@step=20",
+        ),
+        (
+            ["--drain", "gpu=0/1@step=2", "--fail", "gpu=0/1@step=3"],
+            "--fail gpu=0/1@step=3: GPU 0/1 has already drained at step 2",
+        ),
+        (
+            ["--fail", "gpu=0/1@step=2", "--drain", "gpu=0/1@step=3"],
+            "--drain gpu=0/1@step=3: GPU 0/1 has already failed at step 2",
+        ),
+    ],
+)
+def test_an_order_to_drain_that_makes_no_sense_is_one_line(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, flags: list[str], line: str
+) -> None:
+    job = tmp_path / "JOB.toml"
+    job.write_text(JOB)
+    called = call(capsys, "train", str(job), "--out", str(tmp_path / "out"), *flags)
+    assert called == (2, "", f"nonuniform: {line}\n")
+    assert not (tmp_path / "out").exists()
+
+
 def test_without_torch_the_planning_commands_work() -> None:
     run = call_without_torch("layout", "--units", "16", "--base", "4", "--degree", "3", "--json")
     assert run.returncode == 0, run.stderr

@@ -1,4 +1,4 @@
-"""`--fail` and `--return`: syntax, range, and that a GPU fails and returns in turn."""
+"""`--fail`, `--drain` and `--return`: syntax, range, and that a GPU goes and returns in turn."""
 
 from __future__ import annotations
 
@@ -61,11 +61,11 @@ def test_leading_zeros_name_the_same_gpu() -> None:
         "gpu=a/b@step=c",
     ],
 )
-@pytest.mark.parametrize("flag", ["--fail", "--return"])
+@pytest.mark.parametrize("flag", ["--fail", "--return", "--drain"])
 def test_syntax(flag: str, text: str) -> None:
-    fails, returns = ([text], []) if flag == "--fail" else ([], [text])
+    given = {name: [text] if name == flag else [] for name in ("--fail", "--return", "--drain")}
     with pytest.raises(BadInput, match=f"^{flag} .*must be gpu=R/I@step=S"):
-        parse_schedule(fails, returns, JOB)
+        parse_schedule(given["--fail"], given["--return"], JOB, given["--drain"])
 
 
 @pytest.mark.parametrize(
@@ -111,3 +111,45 @@ def test_a_gpu_fails_and_returns_in_turn(fails: list[int], returns: list[int], l
             JOB,
         )
     assert line in str(caught.value)
+
+
+def test_a_gpu_is_drained_and_returns_in_turn() -> None:
+    events = parse_schedule(
+        ["gpu=0/1@step=9"], ["gpu=0/1@step=5", "gpu=0/1@step=12"], JOB, ["gpu=0/1@step=3"]
+    )
+    assert events == (
+        ScheduledEvent("drained", "0/1", 3),
+        ScheduledEvent("returned", "0/1", 5),
+        ScheduledEvent("failed", "0/1", 9),
+        ScheduledEvent("returned", "0/1", 12),
+    )
+
+
+@pytest.mark.parametrize(
+    ("fails", "drains", "line"),
+    [
+        ([5], [3], "--fail gpu=0/1@step=5: GPU 0/1 has already drained at step 3"),
+        ([3], [5], "--drain gpu=0/1@step=5: GPU 0/1 has already failed at step 3"),
+        ([], [3, 5], "--drain gpu=0/1@step=5: GPU 0/1 has already drained at step 3"),
+        ([3], [3], "--fail gpu=0/1@step=3: GPU 0/1 has already drained at step 3"),
+    ],
+)
+def test_a_gpu_that_is_gone_neither_fails_nor_is_drained(
+    fails: list[int], drains: list[int], line: str
+) -> None:
+    with pytest.raises(BadInput) as caught:
+        parse_schedule(
+            [f"gpu=0/1@step={step}" for step in fails],
+            [],
+            JOB,
+            [f"gpu=0/1@step={step}" for step in drains],
+        )
+    assert str(caught.value) == line
+
+
+@pytest.mark.parametrize("flag", ["--fail", "--drain", "--return"])
+def test_there_must_be_such_a_gpu(flag: str) -> None:
+    text = "gpu=2/0@step=3"
+    given = {name: [text] if name == flag else [] for name in ("--fail", "--return", "--drain")}
+    with pytest.raises(BadInput, match=f"^{flag} {text}: there is no GPU 2/0, the job has 0/0 to"):
+        parse_schedule(given["--fail"], given["--return"], JOB, given["--drain"])

@@ -14,8 +14,8 @@ from nonuniform.cluster.health import ClusterState, EventKind, HealthEvent
 from nonuniform.cluster.topology import parse_gpu
 from nonuniform.errors import RunFailed
 from nonuniform.placement.ntp import NtpOptions
-from nonuniform.train.membership import Record, Report
 from nonuniform.protocol.regroup import Position, next_record, transfer_of
+from nonuniform.train.membership import Record, Report
 
 REPLICAS, DEGREE, MIN_DEGREE = 2, 4, 2
 SPARES = 2

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from nonuniform.train.alarm import Alarm, GenerationDead
+from nonuniform.train.progress import Progress
 
 SOON_S = 5.0  # far below every patience here, far above what waking a thread takes
 
@@ -261,3 +262,25 @@ def test_ringing_while_waiters_come_and_go_never_loses_one() -> None:
         for thread, told in waiters:
             thread.join(SOON_S)
             assert isinstance(told[0], GenerationDead)
+
+
+def test_who_waits_says_so() -> None:
+    """Whoever watches must not take it for one that hangs."""
+    progress, work, rung = Progress(), Work(), Alarm(60.0)
+    alarm = Alarm(60.0, progress)
+    seen: list[bool] = []
+
+    def end_soon() -> Work:
+        threading.Timer(0.05, lambda: (seen.append(progress.beat().waiting), work.finish())).start()
+        return work
+
+    progress.begin_step()
+    alarm.finish(end_soon)
+    assert seen == [True]
+    assert not progress.beat().waiting
+    assert progress.busy_s() < 0.04
+    rung.progress = progress
+    rung.ring("over")
+    with pytest.raises(GenerationDead):
+        rung.sleep_until(never)
+    assert not progress.beat().waiting

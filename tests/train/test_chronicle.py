@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,10 +13,10 @@ from typing import Any
 import pytest
 
 from nonuniform.placement.placement import Placement, ReplicaPlacement
+from nonuniform.protocol.commit import Vote
+from nonuniform.protocol.record import LoggedStep, Position, Record
 from nonuniform.train.chronicle import Chronicle
-from nonuniform.train.commit import Vote
 from nonuniform.train.journal import RunFolder
-from nonuniform.train.membership import Record
 
 PLACEMENT = Placement(
     (ReplicaPlacement(0, ("0/0", "0/1"), 7), ReplicaPlacement(2, ("2/1",), 5)), ("1/0",)
@@ -88,7 +90,7 @@ def test_a_step_has_the_agreed_keys_in_the_file_and_for_the_observer(
     assert 0 <= first["time_s"] <= second["time_s"]
     told = [json.loads(json.dumps(row)) for kind, row in watcher.told if kind == "step"]
     assert told == [first, second]
-    assert chronicle.losses == [6.0, 6.0]
+    assert chronicle.steps == 2
 
 
 @pytest.mark.parametrize("norm", [math.nan, math.inf])
@@ -159,3 +161,89 @@ def test_a_run_that_failed_before_its_first_step_has_a_summary_too(
     summary = json.loads((tmp_path / "summary.json").read_text())
     assert (summary["status"], summary["steps"]) == ("failed", 0)
     assert summary["loss_first"] is summary["loss_last"] is None
+
+
+def numbers(path: Path) -> list[int]:
+    return [row["step"] for row in rows(path / "steps.jsonl")]
+
+
+def test_after_a_fallback_later_steps_are_told_again_and_once(
+    tmp_path: Path, chronicle: Chronicle, watcher: Watcher
+) -> None:
+    for step in (1, 2, 3, 4):
+        chronicle.step(step, RECORD, votes_of(step=step), 12, None)
+    chronicle.rewind(Position(2, 0), "going on from checkpoint step-00000002", 2)
+    assert numbers(tmp_path) == [1, 2]
+    assert chronicle.steps == 2
+    (event,) = rows(tmp_path / "events.jsonl")
+    assert (event["kind"], event["step"], event["steps_lost"]) == ("fallback", 2, 2)
+    for step in (3, 4):
+        chronicle.step(step, RECORD, votes_of(step=step, loss_sum=24.0), 12, None)
+    assert [row["loss"] for row in rows(tmp_path / "steps.jsonl")] == [6.0, 6.0, 2.0, 2.0]
+    chronicle.close("done", "")
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert (summary["steps"], summary["loss_first"], summary["loss_last"]) == (4, 6.0, 2.0)
+
+
+def test_a_fallback_to_the_beginning_leaves_no_step(tmp_path: Path, chronicle: Chronicle) -> None:
+    chronicle.step(1, RECORD, votes_of(), 12, None)
+    chronicle.rewind(Position(0, 0), "from the beginning", 1)
+    assert numbers(tmp_path) == []
+    chronicle.step(1, RECORD, votes_of(), 12, None)
+    assert numbers(tmp_path) == [1]
+
+
+def test_a_step_that_ranks_remember_is_told_like_any_other(
+    tmp_path: Path, chronicle: Chronicle, watcher: Watcher
+) -> None:
+    known = LoggedStep(votes_of()["2/1"], degrees={0: 2, 2: 1}, shares={0: 7, 2: 5})
+    chronicle.remembered_step(known, 12, None)
+    chronicle.step(2, RECORD, votes_of(step=2), 12, None)
+    first, second = rows(tmp_path / "steps.jsonl")
+    assert first.pop("time_s") <= second.pop("time_s")
+    assert first == {**second, "step": 1}
+    assert [kind for kind, _ in watcher.told] == ["step", "step"]
+
+
+def test_steps_that_nobody_remembers_are_a_gap_that_is_told(
+    tmp_path: Path, chronicle: Chronicle
+) -> None:
+    chronicle.step(1, RECORD, votes_of(), 12, None)
+    chronicle.skip_to(4)
+    (event,) = rows(tmp_path / "events.jsonl")
+    assert (event["kind"], event["reason"]) == ("log_gap", "the log lacks the steps 2 to 4")
+    chronicle.step(5, RECORD, votes_of(step=5), 12, None)
+    assert numbers(tmp_path) == [1, 5]
+    assert chronicle.steps == 5
+
+
+def test_a_disk_that_is_full_is_told_once_and_again_when_it_is_not(
+    tmp_path: Path, chronicle: Chronicle, watcher: Watcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = os.write
+
+    def full(file: int, data: bytes) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    chronicle.step(1, RECORD, votes_of(), 12, None)
+    monkeypatch.setattr(os, "write", full)
+    for step in (2, 3, 4):
+        chronicle.step(step, RECORD, votes_of(step=step), 12, None)
+    monkeypatch.setattr(os, "write", write)
+    chronicle.step(5, RECORD, votes_of(step=5), 12, None)
+    chronicle.step(6, RECORD, votes_of(step=6), 12, None)
+    assert numbers(tmp_path) == [1, 2, 3, 4, 5, 6]
+    trouble, over = rows(tmp_path / "events.jsonl")
+    reason = "the log is kept in memory: No space left on device"
+    assert (trouble["kind"], trouble["step"], trouble["reason"]) == ("disk", 2, reason)
+    assert (over["kind"], over["step"]) == ("disk", 5)
+    assert over["reason"] == "the log is written again"
+    assert [row for kind, row in watcher.told if kind == "event"] == [trouble, over]
+
+
+def test_a_run_that_goes_on_counts_its_time_on(tmp_path: Path, watcher: Watcher) -> None:
+    before = RunFolder.create(tmp_path)
+    before.log_event({"time_s": 1000.0, "kind": "ended"})
+    chronicle = Chronicle(RunFolder.resume(tmp_path, 0), watcher, 3)
+    chronicle.event("resumed", "no checkpoint: from the beginning")
+    assert 1000.0 <= rows(tmp_path / "events.jsonl")[-1]["time_s"] < 1100.0

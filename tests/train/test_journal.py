@@ -13,6 +13,7 @@ import pytest
 
 from nonuniform.errors import BadInput, RunFailed
 from nonuniform.train.journal import Event, RunFolder, StepRecord
+from nonuniform.train.row_log import RowLog
 
 STEP = StepRecord(
     step=1,
@@ -122,7 +123,6 @@ def test_the_summary_is_written_once_and_ends_the_log(tmp_path: Path) -> None:
         folder.close({"what": object()})
     assert not (folder.path / "summary.json").exists()
     folder.close({"steps": 0})
-    assert folder.closed
     with pytest.raises(RunFailed, match="written twice"):
         folder.close({"steps": 1})
     with pytest.raises(RunFailed, match="after the summary"):
@@ -154,3 +154,78 @@ def test_a_folder_that_cannot_be_made_is_bad_input(tmp_path: Path) -> None:
     for path in (tmp_path / "file", tmp_path / "file" / "run"):
         with pytest.raises(BadInput, match=f"--out {path}: "):
             RunFolder.create(path)
+
+
+def written(path: Path) -> list[int]:
+    return [row["step"] for row in rows(path / "steps.jsonl")]
+
+
+def fill(path: Path, steps: int) -> RunFolder:
+    folder = RunFolder.create(path)
+    for step in range(1, steps + 1):
+        folder.log_step(replace(STEP, step=step))
+    folder.log_event(Event(7.5, "checkpoint", step=steps))
+    return folder
+
+
+def test_a_run_goes_on_after_the_step_of_its_checkpoint(tmp_path: Path) -> None:
+    fill(tmp_path, 5).close({"status": "failed"})
+    folder = RunFolder.resume(tmp_path, 3)
+    assert (folder.last_step, folder.last_time_s) == (3, 7.5)
+    assert written(tmp_path) == [1, 2, 3]
+    assert not (tmp_path / "summary.json").exists()
+    folder.log_step(replace(STEP, step=4))
+    folder.log_event(Event(8.0, "resumed"))
+    folder.close({"status": "done"})
+    assert written(tmp_path) == [1, 2, 3, 4]
+    assert [row["kind"] for row in rows(tmp_path / "events.jsonl")] == ["checkpoint", "resumed"]
+
+
+def test_a_log_that_lacks_steps_says_how_far_it_goes(tmp_path: Path) -> None:
+    fill(tmp_path, 2)
+    folder = RunFolder.resume(tmp_path, 5)
+    assert folder.last_step == 2
+    folder.skip_to(5)
+    folder.log_step(replace(STEP, step=6))
+    assert written(tmp_path) == [1, 2, 6]
+    assert RunFolder.resume(tmp_path, 6).last_step == 6
+
+
+def test_a_run_goes_on_after_a_crash_in_the_middle_of_a_line(tmp_path: Path) -> None:
+    fill(tmp_path, 3)
+    for name, rest in (("steps", '{"step": 4, "lo'), ("events", '{"time_s": 9.0}')):
+        with (tmp_path / f"{name}.jsonl").open("a") as file:
+            file.write(rest)
+    folder = RunFolder.resume(tmp_path, 4)
+    assert (folder.last_step, folder.last_time_s) == (3, 7.5)
+    folder.log_step(replace(STEP, step=4))
+    folder.log_event(Event(9.5, "resumed"))
+    assert written(tmp_path) == [1, 2, 3, 4]
+    assert [row["time_s"] for row in rows(tmp_path / "events.jsonl")] == [7.5, 9.5]
+
+
+def test_a_folder_without_a_run_can_be_resumed(tmp_path: Path) -> None:
+    folder = RunFolder.resume(tmp_path / "new", 0)
+    assert (folder.last_step, folder.last_time_s) == (0, 0.0)
+    folder.log_step(STEP)
+    assert folder.logs.is_dir()
+
+
+@pytest.mark.parametrize("step", [0, 1, 4, 9])
+def test_steps_after_a_point_are_taken_out_of_the_log(tmp_path: Path, step: int) -> None:
+    folder = fill(tmp_path, 4)
+    folder.rewind(step)
+    last = min(step, 4)
+    assert written(tmp_path) == list(range(1, last + 1))
+    with pytest.raises(RunFailed, match=f"expected {last + 1}"):
+        folder.log_step(replace(STEP, step=last + 2))
+    folder.log_step(replace(STEP, step=last + 1))
+    assert written(tmp_path) == list(range(1, last + 2))
+
+
+def test_of_two_runs_that_begin_in_one_folder_one_is_refused(tmp_path: Path) -> None:
+    RunFolder.create(tmp_path)
+    with pytest.raises(BadInput, match="holds another run"):
+        RunFolder.create(tmp_path)
+    with pytest.raises(FileExistsError):
+        RowLog(tmp_path / "steps.jsonl")

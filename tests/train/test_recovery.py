@@ -11,9 +11,10 @@ import pytest
 import torch.distributed as dist
 
 from nonuniform.placement.placement import Placement, ReplicaPlacement
+from nonuniform.protocol.record import Record, Settled
 from nonuniform.train.chronicle import Chronicle
 from nonuniform.train.journal import RunFolder
-from nonuniform.train.membership import Board, Record, Settled
+from nonuniform.train.membership import Board
 from nonuniform.train.recovery import Recovery
 from nonuniform.view.observer import NullObserver
 

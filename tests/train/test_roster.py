@@ -1,4 +1,4 @@
-"""The roster: which life of which GPU runs, who warms up, when a blow was dealt."""
+"""The roster: which life of which GPU runs, who is given up, when a blow was dealt."""
 
 from __future__ import annotations
 
@@ -58,7 +58,17 @@ def spawner() -> Spawner:
 @pytest.fixture
 def roster(spawner: Spawner, tmp_path: Path) -> Roster:
     nothing: Any = SimpleNamespace()
-    setup = JobSetup(JOB, nothing, CORPUS, nothing, 4321, tmp_path, "cpu")
+    setup = JobSetup(
+        job=JOB,
+        plan=nothing,
+        corpus=CORPUS,
+        windows=nothing,
+        port=4321,
+        secret="secret",
+        logs=tmp_path,
+        device="cpu",
+        checkpoints=tmp_path / "checkpoints",
+    )
     return Roster(setup, spawner)  # type: ignore[arg-type]
 
 
@@ -71,24 +81,64 @@ def test_a_worker_is_told_who_it_is_and_where_the_board_is(
     assert rest == []
     assert log == tmp_path / "gpu-1-0.log"
     assert target is worker_main
-    assert orders == WorkerOrders("1/0", 1, JOB, CORPUS, "127.0.0.1", 4321, 4, "cpu")
+    assert orders == WorkerOrders(
+        gpu="1/0",
+        life=1,
+        job=JOB,
+        corpus=CORPUS,
+        address="127.0.0.1",
+        port=4321,
+        secret="secret",
+        after=4,
+        device="cpu",
+        checkpoints=tmp_path / "checkpoints",
+    )
 
 
-def test_only_one_that_comes_back_warms_up(roster: Roster, spawner: Spawner) -> None:
+def test_each_start_of_a_gpu_is_another_life(roster: Roster, spawner: Spawner) -> None:
     first = roster.start("0/1", after=0)
     roster.start("0/0", after=0)
-    assert roster.warming == set()
     assert set(roster.living) == {"0/0", "0/1"}
+    before = time.monotonic()
     roster.remove(first)
     assert set(roster.living) == {"0/0"}
+    assert roster.last_pid("0/1") == first.pid
     second = roster.start("0/1", after=3)
-    assert second.life == spawner.asked[-1][2].life == 2
-    assert roster.warming == {"0/1"}
+    assert second.life == spawner.asked[-1][2].life == roster.lives["0/1"] == 2
+    assert roster.lives["0/0"] == 1
     assert roster.is_current(second)
     assert not roster.is_current(first)
+    assert before <= roster.started_s["0/1"] <= time.monotonic()
+    assert roster.last_pid("0/1") == second.pid
     roster.remove(second)
-    assert roster.warming == set()
     assert roster.start("0/1", after=5).life == 3
+
+
+def test_one_that_is_given_up_is_killed_and_forgotten_and_waited_for_at_the_end(
+    roster: Roster,
+) -> None:
+    hung, other = (roster.start(gpu, after=0) for gpu in ("0/1", "0/0"))
+    roster.fence("0/1")
+    assert hung.exit_status() == -9
+    assert set(roster.living) == {"0/0"}
+    assert not roster.is_current(hung)
+    assert roster.take_killed_s("0/1") is None, "nobody has ordered it"
+    again = roster.start("0/1", after=2)
+    assert roster.is_current(again)
+    roster.end(1.0)
+    assert [process.handle.joined for process in (hung, other, again)] == [1, 1, 1]
+
+
+def test_a_life_is_told_in_words(roster: Roster) -> None:
+    process = roster.start("0/1", after=0)
+    for status, words in (
+        (3, "exit status 3"),
+        (-9, "SIGKILL"),
+        (-11, "SIGSEGV"),
+        (-40, "signal 40"),
+    ):
+        process.handle.exitcode = status
+        assert how_it_ended(process) == f"process {process.pid} ended ({words})"
 
 
 def test_the_moment_of_an_ordered_blow_is_told_once(roster: Roster) -> None:

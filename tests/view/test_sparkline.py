@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nonuniform.view.sparkline import resample, sparkline
@@ -41,6 +41,7 @@ def test_few_values_repeat_to_fill_the_columns() -> None:
     assert resample([1.0, 2.0], 4) == [1.0, 1.0, 2.0, 2.0]
 
 
+@settings(deadline=None)  # other processes take the time
 @given(values, st.integers(1, 200), st.integers(1, 4))
 def test_every_line_is_as_wide_as_asked(
     points: list[float | None], columns: int, rows: int

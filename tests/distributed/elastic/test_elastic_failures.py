@@ -270,7 +270,8 @@ def check_failed_run(run: Any, elastic: Any, *words: str) -> None:
 
 def test_no_replica_left_ends_the_run(lab: Any, elastic: Any, reference: Any, draw: Random) -> None:
     first, second = draw.sample(range(3, elastic.STEPS), 2)
-    run = lab.train(lab.job(parallel={"min_degree": 3}), fails=[f"0/2@{first}", f"1/0@{second}"])
+    job = lab.job(parallel={"min_degree": 3, "borrow": False})
+    run = lab.train(job, fails=[f"0/2@{first}", f"1/0@{second}"])
     check_failed_run(run, elastic, "no replica is left", "min_degree is 3", "2, 2")
     elastic.assert_same_training(run, reference, steps=max(first, second) - 1)
 

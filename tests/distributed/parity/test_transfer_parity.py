@@ -26,9 +26,9 @@ from nonuniform.cluster.health import ClusterState, HealthEvent
 from nonuniform.cluster.topology import parse_gpu
 from nonuniform.config import JobConfig
 from nonuniform.placement.ntp import NtpOptions
+from nonuniform.protocol.regroup import Position, next_record, transfer_of
 from nonuniform.reshard.transfer import UnitMove
 from nonuniform.train.membership import Record, Report
-from nonuniform.train.regroup import Position, next_record, transfer_of
 from nonuniform.train.session import job_plan
 from nonuniform.train.transfer import participants
 

@@ -22,10 +22,10 @@ from nonuniform.config import JobConfig
 from nonuniform.errors import RunFailed
 from nonuniform.layout.cuts import ModelPlan
 from nonuniform.placement.placement import Member
+from nonuniform.protocol.regroup import transfer_of
 from nonuniform.train import transfer as transfer_module
 from nonuniform.train.groups import Group, Reduction
 from nonuniform.train.membership import Record
-from nonuniform.train.regroup import transfer_of
 from nonuniform.train.session import DTYPES, Session, job_plan, open_groups, open_session
 from nonuniform.train.state import Received, ShardState, initial_state, recut
 from nonuniform.train.transfer import TransferRoute, participants, transfer
