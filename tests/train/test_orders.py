@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from nonuniform.cluster.health import ClusterState, HealthEvent
 from nonuniform.cluster.topology import Gpu
 from nonuniform.config import ScheduledEvent
-from nonuniform.protocol.control import Phase
 from nonuniform.protocol.events import Drained, Event, Returned
 from nonuniform.protocol.record import Position
+from nonuniform.protocol.state import Phase
 from nonuniform.train import orders as orders_module
 from nonuniform.train.orders import HealthFile, Orders
 

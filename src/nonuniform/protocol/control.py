@@ -17,17 +17,14 @@ carries its reason. Knows nothing of tensors, processes, stores or clocks.
 
 from __future__ import annotations
 
-import enum
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from nonuniform.cluster.health import ClusterState, HealthEvent
-from nonuniform.cluster.quarantine import Quarantine
 from nonuniform.cluster.topology import parse_gpu
 from nonuniform.errors import RunFailed
-from nonuniform.placement.placement import Placement
-from nonuniform.protocol.commit import Outcome, Vote, Work, WorkOptions, decide, work_after
+from nonuniform.protocol.commit import Outcome, Vote, Work, decide
 from nonuniform.protocol.events import (
     Decided,
     Drained,
@@ -54,120 +51,18 @@ from nonuniform.protocol.events import (
     Stalled,
     Start,
     Started,
-    Tell,
     Tick,
     Voted,
     WriteDown,
 )
 from nonuniform.protocol.outcome import ABORT, COMMIT, COMMIT_AND_REGROUP, is_commit
 from nonuniform.protocol.record import Position, Record, Report, UnitsLost
-
-
-class Phase(enum.StrEnum):
-    RUNNING = "running"
-    SETTLING = "settling"
-    HEARING = "hearing"
-    RECALLING = "recalling"
-    SAVING = "saving"
-    OVER = "over"
-
-
-@dataclass(frozen=True)
-class Regroup:
-    """All that the next placement may depend on. `load`: a checkpoint that everybody reads."""
-
-    cluster: ClusterState
-    reports: tuple[Report, ...]
-    position: Position
-    generation: int
-    before: Placement
-    lenders: tuple[str, ...] = ()
-    load: str = ""
-
-
-@dataclass(frozen=True)
-class Options:
-    """`regroup` makes the record of the next generation and its reason, or raises RunFailed
-    (UnitsLost); `place` only the placement; `savers` names the GPUs that a saving generation needs,
-    () if it can't save; `samples` tells the samples of a piece of work."""
-
-    work: WorkOptions
-    regroup: Callable[[Regroup], tuple[Record, str]]
-    place: Callable[[ClusterState, Placement], Placement]
-    savers: Callable[[Record], Collection[str]]
-    lenders: Callable[[Record], Collection[str]]
-    samples: Callable[[Work], Iterable[int]]
-    stop_at_nonfinite: bool = False
-    final: bool = True
-
-
-@dataclass(frozen=True)
-class Ending:
-    """How the run ends, once that is settled; `by_hand`: the reason shall name the last step."""
-
-    failed: bool
-    reason: str
-    save: bool = True
-    by_hand: bool = False
-
-    def words(self, step: int) -> str:
-        return f"{self.reason} after step {step}" if self.by_hand else self.reason
-
-
-@dataclass(frozen=True)
-class Control:
-    """`living`: gpu -> life of its process; `ready`: warmed up and not yet placed; `leaving`: to be
-    drained, but still there to send what they hold; `waiting`: gpu -> end of its quarantine;
-    `saved`: the step of the newest final checkpoint; `failures`: exceptions by work."""
-
-    options: Options = field(repr=False)
-    record: Record
-    cluster: ClusterState
-    position: Position
-    quarantine: Quarantine
-    phase: Phase = Phase.RUNNING
-    living: Mapping[str, int] = field(default_factory=dict)
-    ready: frozenset[str] = frozenset()
-    leaving: frozenset[str] = frozenset()
-    settled: frozenset[str] = frozenset()
-    reports: Mapping[str, Report] = field(default_factory=dict)
-    waiting: Mapping[str, float] = field(default_factory=dict)
-    lost: tuple[str, ...] = ()
-    why: str = ""
-    paused: bool = False
-    ending: Ending | None = None
-    saved: int = 0
-    failures: tuple[tuple[Work, int, str], ...] = ()
-    stalls: tuple[tuple[Work, int], ...] = ()
-
-    @property
-    def work(self) -> Work:
-        return work_after(self.position.step, self.position.validated, self.options.work)
-
-    @property
-    def members(self) -> tuple[str, ...]:
-        return tuple(member.gpu for member in self.record.placement.members())
-
-    @property
-    def all_settled(self) -> bool:
-        return self.settled >= set(self.members) & set(self.living)
-
-    def placed(self) -> set[str]:
-        """The living processes that the generation knows."""
-        lives = self.record.lives
-        return {gpu for gpu, life in self.living.items() if lives.get(gpu) == life}
-
-    def needed(self) -> set[str]:
-        """Those whose loss ends the generation."""
-        if self.record.task == "save":
-            return set(self.options.savers(self.record))
-        lenders = set() if self.all_settled else set(self.options.lenders(self.record))
-        return set(self.members) | lenders
+from nonuniform.protocol.state import Control, Ending, Move, Phase, Regroup
 
 
 def begin(state: Control, reason: str) -> tuple[Control, tuple[Order, ...]]:
     """Publish the first generation; its processes were started before."""
-    return _publish(_Move(state), state.record, reason, ()).result()
+    return _publish(Move(state), state.record, reason, ()).result()
 
 
 def advance(state: Control, event: Event, now_s: float) -> tuple[Control, tuple[Order, ...]]:
@@ -175,37 +70,13 @@ def advance(state: Control, event: Event, now_s: float) -> tuple[Control, tuple[
     if state.phase is Phase.OVER:
         return state, ()
     handle = _HANDLERS[type(event)]
-    return handle(_Move(state), event, now_s).result()
-
-
-class _Move:
-    """One transition under construction."""
-
-    def __init__(self, state: Control) -> None:
-        self.state = state
-        self.orders: list[Order] = []
-
-    def set(self, **changes: Any) -> _Move:
-        self.state = replace(self.state, **changes)
-        return self
-
-    def order(self, *orders: Order) -> _Move:
-        self.orders.extend(orders)
-        return self
-
-    def tell(
-        self, kind: str, reason: str, gpu: str | None = None, extra: Mapping[str, Any] | None = None
-    ) -> _Move:
-        return self.order(Tell(kind, reason, gpu, extra or {}))
-
-    def result(self) -> tuple[Control, tuple[Order, ...]]:
-        return self.state, tuple(self.orders)
+    return handle(Move(state), event, now_s).result()
 
 
 # --- processes come and go
 
 
-def _ended(move: _Move, event: Ended, now_s: float) -> _Move:
+def _ended(move: Move, event: Ended, now_s: float) -> Move:
     if move.state.living.get(event.gpu) != event.life:
         return move  # it was given up before
     needed = event.gpu in move.state.needed()
@@ -216,7 +87,7 @@ def _ended(move: _Move, event: Ended, now_s: float) -> _Move:
     return _do_without(move, event.gpu) if needed else _go_on_hearing(move)
 
 
-def _hung(move: _Move, event: Hung, now_s: float) -> _Move:
+def _hung(move: Move, event: Hung, now_s: float) -> Move:
     """Given up: whatever it does from now on belongs to a generation that is over."""
     if move.state.living.get(event.gpu) != event.life:
         return move
@@ -227,7 +98,7 @@ def _hung(move: _Move, event: Hung, now_s: float) -> _Move:
     return _do_without(move, event.gpu) if needed else _go_on_hearing(move)
 
 
-def _bury(move: _Move, gpu: str, now_s: float) -> None:
+def _bury(move: Move, gpu: str, now_s: float) -> None:
     state = move.state
     if gpu not in state.leaving:
         move.set(
@@ -242,7 +113,7 @@ def _bury(move: _Move, gpu: str, now_s: float) -> None:
     )
 
 
-def _do_without(move: _Move, gpu: str) -> _Move:
+def _do_without(move: Move, gpu: str) -> Move:
     """A process that the generation needs is lost."""
     state = move.state
     move.set(lost=(*state.lost, gpu))
@@ -251,7 +122,7 @@ def _do_without(move: _Move, gpu: str) -> _Move:
     return _go_on_hearing(move)
 
 
-def _count_exception(move: _Move, words: str) -> None:
+def _count_exception(move: Move, words: str) -> None:
     """An exception that comes again would take one GPU after the other: end the run."""
     state = move.state
     failure = (state.work, state.record.generation, words)
@@ -268,7 +139,7 @@ def _tell_exception(state: Control, work: Work, words: str) -> str:
     return f"{what} {work.step} failed by an exception{words}; its samples: {samples}"
 
 
-def _returned(move: _Move, event: Returned, now_s: float) -> _Move:
+def _returned(move: Move, event: Returned, now_s: float) -> Move:
     state, gpu = move.state, event.gpu
     if gpu in state.living and gpu not in state.leaving:
         return move.tell("order", "nothing to bring back: it is there", gpu)
@@ -280,7 +151,7 @@ def _returned(move: _Move, event: Returned, now_s: float) -> _Move:
     return move.set(waiting={**state.waiting, gpu: now_s if until_s is None else until_s})
 
 
-def _tick(move: _Move, event: Tick, now_s: float) -> _Move:
+def _tick(move: Move, event: Tick, now_s: float) -> Move:
     waiting = move.state.waiting
     for gpu in sorted(gpu for gpu, until_s in waiting.items() if until_s <= now_s):
         if gpu not in move.state.living:
@@ -290,11 +161,11 @@ def _tick(move: _Move, event: Tick, now_s: float) -> _Move:
     return move
 
 
-def _started(move: _Move, event: Started, now_s: float) -> _Move:
+def _started(move: Move, event: Started, now_s: float) -> Move:
     return move.set(living={**move.state.living, event.gpu: event.life})
 
 
-def _ready(move: _Move, event: Ready, now_s: float) -> _Move:
+def _ready(move: Move, event: Ready, now_s: float) -> Move:
     """Somebody may join: let the generation end at its next commit, if that changes anything."""
     state, gpu = move.state, event.gpu
     known = gpu in state.ready or state.record.lives.get(gpu) == event.life
@@ -317,7 +188,7 @@ def _would_work(state: Control) -> bool:
     return {member.gpu for member in placement.members()} != set(state.members)
 
 
-def _drained(move: _Move, event: Drained, now_s: float) -> _Move:
+def _drained(move: Move, event: Drained, now_s: float) -> Move:
     state, gpu = move.state, event.gpu
     if gpu in state.leaving:
         return move
@@ -339,14 +210,14 @@ def _could_run(state: Control, cluster: ClusterState) -> bool:
     return True
 
 
-def _pause(move: _Move) -> _Move:
+def _pause(move: Move) -> Move:
     state = move.state
     if state.phase is not Phase.RUNNING or state.paused:
         return move  # a regroup is under way; it sees what has changed
     return move.set(paused=True).order(Pause(state.record.generation))
 
 
-def _dismiss(move: _Move) -> _Move:
+def _dismiss(move: Move) -> Move:
     """Let those go that are drained and have nothing to do or to send any more."""
     state = move.state
     if state.phase is not Phase.RUNNING or not state.all_settled:
@@ -358,7 +229,7 @@ def _dismiss(move: _Move) -> _Move:
     return move
 
 
-def _settled_in(move: _Move, event: SettledIn, now_s: float) -> _Move:
+def _settled_in(move: Move, event: SettledIn, now_s: float) -> Move:
     if event.generation != move.state.record.generation:
         return move
     return _dismiss(move.set(settled=move.state.settled | {event.gpu}))
@@ -367,7 +238,7 @@ def _settled_in(move: _Move, event: SettledIn, now_s: float) -> _Move:
 # --- transactions
 
 
-def _settle(move: _Move, why: str) -> _Move:
+def _settle(move: Move, why: str) -> Move:
     """End the generation, but first decide what is under way in it."""
     state = move.state
     if state.record.task != "train" or state.work.kind == "done":
@@ -376,7 +247,7 @@ def _settle(move: _Move, why: str) -> _Move:
     return move.order(ReadVotes(state.record.generation, state.work))
 
 
-def _voted(move: _Move, event: Voted, now_s: float) -> _Move:
+def _voted(move: Move, event: Voted, now_s: float) -> Move:
     state = move.state
     if state.phase is not Phase.SETTLING or not _is_current(state, event):
         return move
@@ -392,7 +263,7 @@ def _voted(move: _Move, event: Voted, now_s: float) -> _Move:
     return move.order(Propose(state.record.generation, state.work, wish))
 
 
-def _decided(move: _Move, event: Decided, now_s: float) -> _Move:
+def _decided(move: Move, event: Decided, now_s: float) -> Move:
     state = move.state
     if state.phase not in (Phase.RUNNING, Phase.SETTLING) or not _is_current(state, event):
         return move
@@ -414,7 +285,7 @@ def _is_current(state: Control, event: Voted | Decided) -> bool:
     return (event.generation, event.work) == (state.record.generation, state.work)
 
 
-def _write_down(move: _Move, event: Decided) -> None:
+def _write_down(move: Move, event: Decided) -> None:
     state, work = move.state, event.work
     move.order(WriteDown(state.record, work, event.votes))
     if work.kind == "validate":
@@ -437,14 +308,14 @@ def _finite(votes: Mapping[str, Vote]) -> bool:
 # --- generations
 
 
-def _end_generation(move: _Move, why: str) -> _Move:
+def _end_generation(move: Move, why: str) -> Move:
     state = move.state
     move.order(EndGeneration(state.record.generation, why))
     move.set(phase=Phase.HEARING, reports={}, why="")
     return _go_on_hearing(move)
 
 
-def _reported(move: _Move, event: Reported, now_s: float) -> _Move:
+def _reported(move: Move, event: Reported, now_s: float) -> Move:
     state, report = move.state, event.report
     if (
         state.phase is not Phase.HEARING
@@ -456,7 +327,7 @@ def _reported(move: _Move, event: Reported, now_s: float) -> _Move:
     return _go_on_hearing(move)
 
 
-def _go_on_hearing(move: _Move) -> _Move:
+def _go_on_hearing(move: Move) -> Move:
     """Once all have told what they hold, the next generation can be made."""
     state = move.state
     if state.phase is not Phase.HEARING or state.placed() - set(state.reports):
@@ -466,7 +337,7 @@ def _go_on_hearing(move: _Move) -> _Move:
     return _regroup(move, "")
 
 
-def _regroup(move: _Move, load: str) -> _Move:
+def _regroup(move: Move, load: str) -> Move:
     state = move.state
     cluster, joined = _admitted(state), tuple(sorted(state.ready))
     reports = tuple(said for _, said in sorted(state.reports.items()))
@@ -509,7 +380,7 @@ def _last_exception(state: Control) -> str:
     return f"; {_tell_exception(state, state.work, f': {known[-1]}')}" if known else ""
 
 
-def _publish(move: _Move, record: Record, reason: str, joined: tuple[str, ...]) -> _Move:
+def _publish(move: Move, record: Record, reason: str, joined: tuple[str, ...]) -> Move:
     """The record, which now also knows every process that it speaks of."""
     state = move.state
     # Not by name alone: a GPU of the last generation may have a new process that is still to join.
@@ -522,7 +393,7 @@ def _publish(move: _Move, record: Record, reason: str, joined: tuple[str, ...]) 
     return move.order(Publish(record, reason, joined, state.lost))
 
 
-def _found(move: _Move, event: Found, now_s: float) -> _Move:
+def _found(move: Move, event: Found, now_s: float) -> Move:
     state = move.state
     if state.phase is not Phase.RECALLING:
         return move
@@ -540,13 +411,13 @@ def _found(move: _Move, event: Found, now_s: float) -> _Move:
 # --- the end
 
 
-def _end(move: _Move, ending: Ending) -> None:
+def _end(move: Move, ending: Ending) -> None:
     """The first reason to end stays; the work under way is still decided."""
     if move.state.ending is None:
         move.set(ending=ending)
 
 
-def _interrupted(move: _Move, event: Interrupted, now_s: float) -> _Move:
+def _interrupted(move: Move, event: Interrupted, now_s: float) -> Move:
     state = move.state
     ending = Ending(True, event.reason, event.save, by_hand=True)
     if not event.save or state.position.step == 0:  # nothing to wait for
@@ -558,7 +429,7 @@ def _interrupted(move: _Move, event: Interrupted, now_s: float) -> _Move:
     return move
 
 
-def _stalled(move: _Move, event: Stalled, now_s: float) -> _Move:
+def _stalled(move: Move, event: Stalled, now_s: float) -> Move:
     """Nobody is to blame: the same GPUs try once more, in a new generation."""
     state = move.state
     if state.phase is not Phase.RUNNING:
@@ -571,7 +442,7 @@ def _stalled(move: _Move, event: Stalled, now_s: float) -> _Move:
     return _settle(move, event.reason)
 
 
-def _save(move: _Move) -> _Move:
+def _save(move: Move) -> Move:
     """A generation that only writes what is committed; without need for one, the end."""
     state = move.state
     assert state.ending is not None
@@ -604,7 +475,7 @@ def _successor(state: Control) -> Record:
     )
 
 
-def _saved(move: _Move, event: Saved, now_s: float) -> _Move:
+def _saved(move: Move, event: Saved, now_s: float) -> Move:
     state = move.state
     if state.phase is not Phase.SAVING or event.generation != state.record.generation:
         return move
@@ -615,7 +486,7 @@ def _saved(move: _Move, event: Saved, now_s: float) -> _Move:
     return _leave(move)
 
 
-def _leave(move: _Move) -> _Move:
+def _leave(move: Move) -> Move:
     ending = move.state.ending
     assert ending is not None
     state = move.state
@@ -627,7 +498,7 @@ def _leave(move: _Move) -> _Move:
     return move.order(Over(ending.failed, words))
 
 
-_HANDLERS: dict[type, Callable[[_Move, Any, float], _Move]] = {
+_HANDLERS: dict[type, Callable[[Move, Any, float], Move]] = {
     Ended: _ended,
     Hung: _hung,
     Stalled: _stalled,

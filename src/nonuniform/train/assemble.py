@@ -15,9 +15,9 @@ from nonuniform.config import JobConfig, ScheduledEvent
 from nonuniform.placement.ntp import NtpOptions, next_placement
 from nonuniform.placement.placement import Placement
 from nonuniform.protocol.commit import Work, WorkOptions
-from nonuniform.protocol.control import Control, Options, Regroup
 from nonuniform.protocol.record import Record
 from nonuniform.protocol.regroup import next_record, transfer_of
+from nonuniform.protocol.state import Control, Options, Regroup
 from nonuniform.train.checkpoint.identity import Identity
 from nonuniform.train.checkpoint.shelf import Shelf
 from nonuniform.train.chronicle import Chronicle

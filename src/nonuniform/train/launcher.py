@@ -18,9 +18,10 @@ from nonuniform.errors import RunFailed
 from nonuniform.placement.shares import share_grain_cost
 from nonuniform.protocol import events as ev
 from nonuniform.protocol.commit import Work
-from nonuniform.protocol.control import Control, Phase, advance, begin
+from nonuniform.protocol.control import advance, begin
 from nonuniform.protocol.outcome import is_commit
 from nonuniform.protocol.record import Position, Record
+from nonuniform.protocol.state import Control, Phase
 from nonuniform.protocol.vital import Limits
 from nonuniform.train.audit import Auditor
 from nonuniform.train.chronicle import Chronicle

@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from nonuniform.protocol.control import Control, Phase
 from nonuniform.protocol.events import (
     Decided,
     Ended,
@@ -22,6 +21,7 @@ from nonuniform.protocol.events import (
     Stalled,
 )
 from nonuniform.protocol.outcome import is_commit
+from nonuniform.protocol.state import Control, Phase
 from nonuniform.protocol.vital import Limits, Sign, hanging, standstill
 from nonuniform.train.membership import Board
 from nonuniform.train.roster import Roster, how_it_ended

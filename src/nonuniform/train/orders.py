@@ -18,8 +18,8 @@ from nonuniform.cluster.health import ClusterState, HealthEvent
 from nonuniform.cluster.topology import parse_gpu
 from nonuniform.config import ScheduledEvent
 from nonuniform.errors import BadInput
-from nonuniform.protocol.control import Control, Phase
 from nonuniform.protocol.events import Drained, Event, Returned
+from nonuniform.protocol.state import Control, Phase
 from nonuniform.train.chronicle import Chronicle
 from nonuniform.train.roster import Roster
 

@@ -15,9 +15,9 @@ from miniature.world import Broken, Budget, Rules, Size
 from nonuniform.protocol import control as controls
 from nonuniform.protocol import rank as ranks
 from nonuniform.protocol.commit import Outcome
-from nonuniform.protocol.control import Control, Regroup
 from nonuniform.protocol.events import Reported
 from nonuniform.protocol.rank import Stage
+from nonuniform.protocol.state import Control, Regroup
 
 Patch = pytest.MonkeyPatch
 WHOLE, SMALL = Rules(), Size(2, 1)

@@ -14,9 +14,9 @@ from miniature.launching import Launching
 from miniature.processes import Move
 from miniature.world import Proc, Rules, World
 
-from nonuniform.protocol.control import Phase
 from nonuniform.protocol.outcome import is_commit
 from nonuniform.protocol.rank import Stage
+from nonuniform.protocol.state import Phase
 
 Key = tuple[Any, ...]
 

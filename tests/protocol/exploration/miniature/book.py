@@ -21,9 +21,9 @@ from nonuniform.cluster.quarantine import FlapOptions, Quarantine
 from nonuniform.protocol import control as controls
 from nonuniform.protocol import rank as ranks
 from nonuniform.protocol.commit import WorkOptions
-from nonuniform.protocol.control import Control, Ending
 from nonuniform.protocol.rank import Rank
 from nonuniform.protocol.record import Position, Record, Report
+from nonuniform.protocol.state import Control, Ending
 
 Key = tuple[Any, ...]
 

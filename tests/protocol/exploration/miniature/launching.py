@@ -22,8 +22,8 @@ from miniature.judge import Judge
 from miniature.processes import Move, Processes
 from miniature.world import Budget, Held, Pages, Proc, Rules, World, check
 
-from nonuniform.protocol.control import Phase
 from nonuniform.protocol.outcome import is_commit
+from nonuniform.protocol.state import Phase
 
 Key = tuple[Any, ...]
 LOCAL = ("write", "kill", "start", "look", "rewind", "over")

@@ -19,8 +19,8 @@ from nonuniform.cluster.topology import parse_gpu
 from nonuniform.errors import RunFailed
 from nonuniform.placement.placement import Placement, ReplicaPlacement
 from nonuniform.protocol.commit import Work, WorkOptions
-from nonuniform.protocol.control import Options, Regroup
 from nonuniform.protocol.record import Record, UnitsLost
+from nonuniform.protocol.state import Options, Regroup
 
 
 @cache

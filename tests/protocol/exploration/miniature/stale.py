@@ -12,8 +12,8 @@ from typing import Any
 from miniature.book import Book
 from miniature.world import check
 
-from nonuniform.protocol.control import Control, Phase
 from nonuniform.protocol.outcome import ABORT, COMMIT
+from nonuniform.protocol.state import Control, Phase
 
 Key = tuple[Any, ...]
 
