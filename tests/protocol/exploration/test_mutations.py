@@ -13,11 +13,12 @@ from miniature.policy import Policy
 from miniature.world import Broken, Budget, Rules, Size
 
 from nonuniform.protocol import control as controls
+from nonuniform.protocol import generations, processes
 from nonuniform.protocol import rank as ranks
 from nonuniform.protocol.commit import Outcome
-from nonuniform.protocol.events import Reported
+from nonuniform.protocol.events import Reported, Voted
 from nonuniform.protocol.rank import Stage
-from nonuniform.protocol.state import Control, Regroup
+from nonuniform.protocol.state import Control, Ending, Phase, Regroup
 
 Patch = pytest.MonkeyPatch
 WHOLE, SMALL = Rules(), Size(2, 1)
@@ -39,7 +40,7 @@ def any_vote_will_do(patch: Patch) -> None:
     def decide(votes: Any, *rest: Any) -> tuple[Outcome, str]:
         return (Outcome.COMMIT if votes else Outcome.ABORT), ""
 
-    patch.setattr(controls, "decide", decide)
+    patch.setattr(generations, "decide", decide)
 
 
 def the_last_voter_does_not_look(patch: Patch) -> None:
@@ -55,46 +56,48 @@ def looks_only_at_the_exact_count(patch: Patch) -> None:
 
 
 def nothing_is_settled(patch: Patch) -> None:
-    patch.setattr(controls, "_settle", controls._end_generation)
+    patch.setattr(generations, "settle", generations._end_generation)
 
 
 def only_one_transaction_is_settled(patch: Patch) -> None:
-    settle = controls._settle
+    settle = generations.settle
 
     def once(move: Any, why: str) -> Any:
-        settling = move.state.phase is controls.Phase.SETTLING
-        return (controls._end_generation if settling else settle)(move, why)
+        settling = move.state.phase is Phase.SETTLING
+        return (generations._end_generation if settling else settle)(move, why)
 
-    patch.setattr(controls, "_settle", once)
+    patch.setattr(generations, "settle", once)
 
 
 def reports_of_any_life(patch: Patch) -> None:
     def reported(move: Any, event: Reported, now_s: float) -> Any:
-        if move.state.phase is not controls.Phase.HEARING:
+        if move.state.phase is not Phase.HEARING:
             return move
         report = event.report
-        return controls._go_on_hearing(move.set(reports={**move.state.reports, report.gpu: report}))
+        return generations.go_on_hearing(
+            move.set(reports={**move.state.reports, report.gpu: report})
+        )
 
     patch.setitem(controls._HANDLERS, Reported, reported)
 
 
 def reports_of_the_dead_stay(patch: Patch) -> None:
-    bury = controls._bury
+    bury = processes._bury
 
     def careless(move: Any, gpu: str, now_s: float) -> None:
         reports = move.state.reports
         bury(move, gpu, now_s)
         move.set(reports=reports)
 
-    patch.setattr(controls, "_bury", careless)
+    patch.setattr(processes, "_bury", careless)
 
 
 def everything_is_current(patch: Patch) -> None:
-    patch.setattr(controls, "_is_current", lambda state, event: True)
+    patch.setattr(generations, "_is_current", lambda state, event: True)
 
 
 def processes_are_known_by_name(patch: Patch) -> None:
-    publish, placed = controls._publish, Control.placed
+    publish, placed = generations.publish, Control.placed
 
     def by_name(*arguments: Any) -> Any:
         patch.setattr(Control, "placed", lambda self: set(self.members))
@@ -103,11 +106,11 @@ def processes_are_known_by_name(patch: Patch) -> None:
         finally:
             patch.setattr(Control, "placed", placed)
 
-    patch.setattr(controls, "_publish", by_name)
+    patch.setattr(generations, "publish", by_name)
 
 
 def a_wish_to_regroup_is_not_heard(patch: Patch) -> None:
-    patch.setattr(controls, "COMMIT_AND_REGROUP", "never")
+    patch.setattr(generations, "COMMIT_AND_REGROUP", "never")
 
 
 def state_of_any_step_counts(patch: Patch) -> None:
@@ -123,26 +126,26 @@ def state_of_any_step_counts(patch: Patch) -> None:
 
 def the_step_is_written_at_once(patch: Patch) -> None:
     """The log does not wait for the outcome."""
-    propose = controls._voted
+    propose = generations.voted
 
     def voted(move: Any, event: Any, now_s: float) -> Any:
-        if move.state.phase is controls.Phase.SETTLING and event.votes:
-            controls._write_down(move, event)
+        if move.state.phase is Phase.SETTLING and event.votes:
+            generations._write_down(move, event)
         return propose(move, event, now_s)
 
-    patch.setitem(controls._HANDLERS, controls.Voted, voted)
+    patch.setitem(controls._HANDLERS, Voted, voted)
 
 
 def exceptions_are_not_counted(patch: Patch) -> None:
     def count(move: Any, words: str) -> None:
-        controls._end(move, controls.Ending(True, f"failed by an exception: {words}"))
+        generations.end(move, Ending(True, f"failed by an exception: {words}"))
 
-    patch.setattr(controls, "_count_exception", count)
+    patch.setattr(processes, "_count_exception", count)
 
 
 def members_of_the_saving_generation_are_not_missed(patch: Patch) -> None:
     patch.setattr(Control, "needed", lambda self: set(self.members) & set(self.living))
-    patch.setattr(controls, "_do_without", lambda move, gpu: controls._go_on_hearing(move))
+    patch.setattr(processes, "_do_without", lambda move, gpu: generations.go_on_hearing(move))
 
 
 KILL, KILLS = Budget(kills=1), Budget(kills=2)

@@ -23,7 +23,7 @@ from nonuniform.protocol import rank as ranks
 from nonuniform.protocol.commit import WorkOptions
 from nonuniform.protocol.rank import Rank
 from nonuniform.protocol.record import Position, Record, Report
-from nonuniform.protocol.state import Control, Ending
+from nonuniform.protocol.state import Control, Ending, Regroup
 
 Key = tuple[Any, ...]
 
@@ -67,7 +67,7 @@ class Book:
     def first(self) -> tuple[int, tuple[Key, ...]]:
         """The control after it has published the first generation, and that order."""
         cluster = ClusterState(self.size.replicas, self.size.degree)
-        asked = controls.Regroup(cluster, (), Position(0, 0), 1, self.policy.place(cluster, None))
+        asked = Regroup(cluster, (), Position(0, 0), 1, self.policy.place(cluster, None))
         record, reason = self.policy.regroup(asked)
         state = Control(
             options=self.options,
