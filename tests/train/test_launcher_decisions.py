@@ -102,7 +102,12 @@ def test_deaths_while_the_next_generation_settles_make_another(run: Run) -> None
 def test_a_death_that_the_first_step_after_a_recovery_survives_is_another_recovery(
     run: Run,
 ) -> None:
-    run(both(once(die, "0/1", "train 2"), once(die, "1/2", "put 2")))
+    def die_when_all_have_voted(ghost: Ghost) -> None:
+        for other in ("0/0", "0/2", "1/0", "1/1"):
+            ghost.wait(f"g2/train2/vote/{other}")
+        die(ghost)
+
+    run(both(once(die, "0/1", "train 2"), once(die_when_all_have_voted, "1/2", "put 2")))
     run.check_steps()
     assert run.generations() == [1, 2, 3, 3, 3]
     first, second = run.events("recovery")
