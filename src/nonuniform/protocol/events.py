@@ -18,12 +18,14 @@ from nonuniform.protocol.record import Position, Record, Report
 
 @dataclass(frozen=True)
 class Ended:
-    """A process is gone. `raised`: by an exception of its own, whose words are the reason."""
+    """A process is gone. `raised`: by an exception of its own, whose words are the reason;
+    `working`: it held its shard of the generation by then, so the step may be to blame."""
 
     gpu: str
     life: int
     reason: str
     raised: bool = False
+    working: bool = True
 
 
 @dataclass(frozen=True)

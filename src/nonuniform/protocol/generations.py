@@ -195,7 +195,7 @@ def tell_exception(state: Control, work: Work, words: str) -> str:
 
 
 def _last_exception(state: Control) -> str:
-    known = [words for work, _, words in state.failures if work == state.work]
+    known = [failure.words for failure in state.failures if failure.work == state.work]
     return f"; {tell_exception(state, state.work, f': {known[-1]}')}" if known else ""
 
 

@@ -24,7 +24,9 @@ from nonuniform.protocol.events import (
     Started,
     Tick,
 )
-from nonuniform.protocol.state import Control, Ending, Move, Phase
+from nonuniform.protocol.state import Control, Ending, Failure, Move, Phase
+
+SETTLING_TRIES = 3
 
 
 def ended(move: Move, event: Ended, now_s: float) -> Move:
@@ -34,7 +36,7 @@ def ended(move: Move, event: Ended, now_s: float) -> Move:
     move.tell("failed", event.reason, event.gpu)
     _bury(move, event.gpu, now_s)
     if event.raised and event.gpu in move.state.members:
-        _count_exception(move, event.reason)
+        _count_exception(move, event)
     return _do_without(move, event.gpu) if needed else generations.go_on_hearing(move)
 
 
@@ -73,17 +75,17 @@ def _do_without(move: Move, gpu: str) -> Move:
     return generations.go_on_hearing(move)
 
 
-def _count_exception(move: Move, words: str) -> None:
-    """An exception that comes again would take one GPU after the other: end the run."""
+def _count_exception(move: Move, event: Ended) -> None:
+    """An exception that comes again would take one GPU after the other: end the run. One that comes
+    before a rank holds its shard is not the step's, and may be tried more often."""
     state = move.state
-    failure = (state.work, state.record.generation, words)
-    before = {generation for work, generation, _ in state.failures if work == state.work}
-    same = [f for f in state.failures if f[0] == state.work]
-    move.set(failures=(*same, failure))
-    if before - {state.record.generation}:
-        generations.end(
-            move, Ending(True, generations.tell_exception(state, state.work, f" again: {words}"))
-        )
+    new = Failure(state.work, state.record.generation, event.reason, event.working)
+    same = (*(failure for failure in state.failures if failure.work == state.work), new)
+    move.set(failures=same)
+    tries = {failure.generation for failure in same if failure.working == event.working}
+    if len(tries) > (1 if event.working else SETTLING_TRIES):
+        text = generations.tell_exception(state, state.work, f" again: {event.reason}")
+        generations.end(move, Ending(True, text))
 
 
 def returned(move: Move, event: Returned, now_s: float) -> Move:

@@ -70,6 +70,16 @@ class Ending:
 
 
 @dataclass(frozen=True)
+class Failure:
+    """An exception of a member, at a piece of work."""
+
+    work: Work
+    generation: int
+    words: str
+    working: bool = True
+
+
+@dataclass(frozen=True)
 class Control:
     """`living`: gpu -> life of its process; `ready`: warmed up and not yet placed; `leaving`: to be
     drained, but still there to send what they hold; `waiting`: gpu -> end of its quarantine;
@@ -92,7 +102,7 @@ class Control:
     paused: bool = False
     ending: Ending | None = None
     saved: int = 0
-    failures: tuple[tuple[Work, int, str], ...] = ()
+    failures: tuple[Failure, ...] = ()
     stalls: tuple[tuple[Work, int], ...] = ()
 
     @property

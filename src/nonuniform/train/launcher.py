@@ -108,7 +108,7 @@ class Launcher:
         while (commit := self.listener.committed(self.state)) is not None:
             self._feed(commit)
             self._obey(crew.orders)
-        for ended in self.listener.ended(dead):
+        for ended in self.listener.ended(self.state, dead):
             self._noticed_s.setdefault(ended.gpu, time.monotonic())
             self._feed(ended)
         for event in self.listener.said(self.state):

@@ -79,7 +79,7 @@ class Listener:
 
     # --- what the system says
 
-    def ended(self, dead: list[ForkedProcess]) -> Iterator[Ended]:
+    def ended(self, state: Control, dead: list[ForkedProcess]) -> Iterator[Ended]:
         """Of processes that the system says are gone, what they said last."""
         for process in dead:
             if not self._roster.is_current(process):
@@ -88,7 +88,8 @@ class Listener:
             words = self._board.read_last_words(process.gpu, process.life)
             reason = words or how_it_ended(process)
             self._board.forget_process(process.gpu, process.life)
-            yield Ended(process.gpu, process.life, reason, raised=bool(words))
+            working = self._board.read_settled(state.record.generation, process.gpu) is not None
+            yield Ended(process.gpu, process.life, reason, raised=bool(words), working=working)
 
     # --- what does not come
 

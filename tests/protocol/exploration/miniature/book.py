@@ -99,7 +99,7 @@ class Book:
         if ending is not None:
             ending = Ending(ending.failed, kind_of_end(ending.reason), ending.save, ending.by_hand)
         page = self.page(state.record)
-        failures = tuple((work, generation, "boom") for work, generation, _ in state.failures)
+        failures = tuple(replace(failure, words="boom") for failure in state.failures)
         state = replace(
             state,
             record=self.pages[page].record,
