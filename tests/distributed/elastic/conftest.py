@@ -64,11 +64,12 @@ class Lab:
         out: Path | None = None,
         options: Sequence[str] = (),
         bound_s: float = _runs.RUN_S,
+        around: Sequence[str] | None = None,
     ) -> Any:
         """Run a job to its end; fails and returns such as "0/1@12"."""
         out = out or self.out()
         arguments = [*_runs.train_arguments(job, out, fails, returns), *options]
-        return self.host.command(arguments, out, during, bound_s)
+        return self.host.command(arguments, out, during, bound_s, around)
 
 
 @pytest.fixture(scope="session")

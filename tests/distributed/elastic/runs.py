@@ -12,6 +12,7 @@ import os
 import random
 import select
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -55,6 +56,10 @@ def write_job(path: Path, text: Path, changes: Mapping[str, Mapping[str, Any]]) 
             "log_sample_ids": True,
             "hang_timeout_s": 30,
         },
+        # A rate that does not depend on where the run ends: runs of any length have one curve.
+        "optimizer": {"schedule": "constant"},
+        "checkpoint": {"final": False},
+        "health": {"quarantine_s": 0.0},
     }
     for section, values in changes.items():
         job.setdefault(section, {}).update(values)
@@ -178,11 +183,13 @@ class Host:
         folder: Path,
         during: During | None = None,
         bound_s: float = RUN_S,
+        around: Sequence[str] | None = None,
     ) -> Finished:
-        """Run one command; `during` is called beside it."""
+        """Run one command; `during` is called beside it, `around` is what host.py says."""
         process = self._alive()
         assert process.stdin is not None
-        process.stdin.write(json.dumps({"arguments": list(arguments)}) + "\n")
+        request = {"arguments": list(arguments), "around": around}
+        process.stdin.write(json.dumps(request) + "\n")
         process.stdin.flush()
         answered = False
         try:
@@ -306,6 +313,12 @@ def assert_same_training(
         for key in ("loss", "grad_norm"):
             error = abs(row[key] - expected[key]) / max(1.0, abs(expected[key]))
             assert error <= tolerance, f"{where}: {key} {row[key]!r}, expected {expected[key]!r}"
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 def runs_of(values: Sequence[T]) -> list[T]:

@@ -1,0 +1,128 @@
+"""Faults that people met elsewhere, on real processes: batches that shrink, losses before a group's
+first collective, one process too many, state that arrives wrong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from means.bouts import (
+    HANG_S,
+    PRIOR,
+    STEPS,
+    Bout,
+    check_times,
+    fight,
+    job_of,
+    start_of,
+    story,
+)
+from means.strikes import Strike, strike_folder
+
+VICTIM = "1/0"
+BOUND_S = 10.0  # hang_timeout_s is 30: nobody may have waited for that
+
+
+@pytest.mark.parametrize("label", range(3))
+def test_any_local_rank_may_die_and_the_batch_stays(
+    lab: Any, elastic: Any, reference: Any, label: int
+) -> None:
+    gpu = f"1/{label}"
+
+    def during(live: Any) -> None:
+        live.wait_step(4)
+        live.kill(gpu)
+
+    run = lab.train(job_of(lab), during=during)
+    assert run.status == 0, run.stderr
+    elastic.assert_same_training(run, reference, steps=STEPS)
+    (recovery,) = run.of_kind("recovery")
+    assert recovery["gpu"] == gpu
+    assert recovery["total_s"] <= BOUND_S
+    assert run.steps[-1]["degrees"] == [3, 2, 3]
+    assert {row["samples"] for row in run.steps} == {9}
+    assert {row["tokens"] for row in run.steps} == {9 * 16}
+
+
+@pytest.mark.parametrize("way", ["kill", "stop"])
+@pytest.mark.parametrize("place", ["groups", "first collective"])
+def test_before_the_first_collective_of_a_group(
+    lab: Any, elastic: Any, reference: Any, place: str, way: str
+) -> None:
+    """The others stand in the rendezvous of their groups, or have just left it."""
+    phase = "regroup" if place == "groups" else "forward"
+    strike = Strike((VICTIM,), phase, way, step=1)
+    changes = {"run": {"hang_timeout_s": HANG_S}} if way == "stop" else {}
+    bout = fight(lab, strike, changes, fails=[f"{PRIOR}@8"])
+    check_ends_well(bout, elastic, reference)
+    assert bout.failed() == {VICTIM, PRIOR}, story(bout)
+    first = bout.run.of_kind("failed")[0]
+    assert (first["gpu"], first["generation"]) == (VICTIM, 1)
+    if way == "stop":
+        check_times(bout, HANG_S)
+    else:
+        assert bout.run.of_kind("recovery")[0]["total_s"] <= BOUND_S
+
+
+def test_one_whose_place_was_taken_by_a_spare_becomes_a_spare(
+    lab: Any, elastic: Any, reference: Any
+) -> None:
+    def during(live: Any) -> None:
+        live.wait_events("spare")
+        (strike_folder(live.folder) / "heard").touch()
+
+    strike = Strike((), "nowhere", "none", STEPS, hold_step=7, hold="heard")
+    bout = fight(
+        lab,
+        strike,
+        {"parallel": {"spares": 1}},
+        fails=["0/1@3"],
+        returns=["0/1@5"],
+        during=during,
+    )
+    check_ends_well(bout, elastic, reference)
+    run = bout.run
+    assert [event["gpu"] for event in run.of_kind("spare")] == ["0/1"]
+    assert len(run.of_kind("generation")) == 2, "the one who came back changed nothing"
+    assert run.steps[-1]["degrees"] == [3, 3, 3]
+    assert run.of_kind("recovery")[0]["transfer_bytes"] > 0
+
+
+def test_state_that_arrives_wrong_is_found_and_another_source_serves(
+    lab: Any, elastic: Any, reference: Any
+) -> None:
+    """One bit turns on the way to one of those who take the units of the lost one."""
+    bout = fight(lab, Strike(("0/0",), "nowhere", "damage", STEPS), fails=["0/2@3"])
+    check_ends_well(bout, elastic, reference)
+    (wrong,) = (event for event in bout.run.of_kind("failed") if event["gpu"] != "0/2")
+    assert wrong["gpu"] == "0/0"
+    assert "checksum" in wrong["reason"]
+
+
+def test_state_that_arrives_wrong_everywhere_is_never_used(
+    lab: Any, elastic: Any, reference: Any
+) -> None:
+    """At once, or in the next generation: then the run ends and says why, with the steps it has."""
+    bout = fight(lab, Strike(("0/0", "0/1"), "nowhere", "damage", STEPS), fails=["0/2@3"])
+    run = bout.run
+    wrong = [event for event in run.of_kind("failed") if event["gpu"] != "0/2"]
+    assert {event["gpu"] for event in wrong} == {"0/0", "0/1"}, story(bout)
+    assert all("checksum" in event["reason"] for event in wrong), story(bout)
+    elastic.assert_same_training(run, reference, steps=run.last_step())
+    if run.status == 0:
+        assert run.last_step() == STEPS
+    else:
+        assert (run.status, run.last_step()) == (3, 2), story(bout)
+        assert "checksum" in run.summary["reason"]
+
+
+def check_ends_well(bout: Bout, elastic: Any, reference: Any) -> None:
+    assert bout.run.status == 0, story(bout)
+    elastic.assert_same_training(bout.run, reference, steps=STEPS)
+
+
+def test_the_clock_of_files_is_that_of_the_log(reference: Any) -> None:
+    """What `check_times` rests on: the step log was written last when its last step was told."""
+    written_s = (reference.folder / "steps.jsonl").stat().st_mtime
+    told_s = start_of(reference) + reference.steps[-1]["time_s"]
+    assert abs(written_s - told_s) <= 0.2
