@@ -176,6 +176,10 @@ class CheckpointConfig:
     folder: Annotated[SystemText, Field(min_length=1)] = "checkpoints"
     final: bool = True
 
+    def due(self, step: int, steps: int) -> bool:
+        """Whether one is written beside the training after `step`; the last step's is `final`."""
+        return self.every > 0 and step % self.every == 0 and (step < steps or not self.final)
+
 
 @dataclass(frozen=True)
 class HealthConfig:

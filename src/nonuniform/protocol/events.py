@@ -243,8 +243,9 @@ class Rewind:
 
 @dataclass(frozen=True)
 class Tell:
-    """Into the event log."""
+    """Into the event log, as of `generation`."""
 
+    generation: int
     kind: str
     reason: str
     gpu: str | None = None

@@ -216,6 +216,8 @@ def found(move: Move, event: Found, now_s: float) -> Move:
     state = move.state
     if state.phase is not Phase.RECALLING:
         return move
+    if state.ending is not None:  # somebody has asked for the end meanwhile
+        return _leave(move)
     if event.position is None:
         text = f"{state.why}; there is no checkpoint to go on from{_last_exception(state)}"
         end(move, Ending(True, text, save=False))
@@ -223,7 +225,8 @@ def found(move: Move, event: Found, now_s: float) -> Move:
     lost = state.position.step - event.position.step
     text = f"{state.why}: going on from checkpoint {event.name}, {lost} steps are done again"
     move.order(Rewind(event.position, text, lost))
-    move.set(position=event.position, phase=Phase.HEARING, why="")
+    saved = min(state.saved, event.position.step)
+    move.set(position=event.position, saved=saved, phase=Phase.HEARING, why="")
     return _regroup(move, event.name)
 
 
@@ -240,7 +243,10 @@ def interrupted(move: Move, event: Interrupted, now_s: float) -> Move:
     state = move.state
     ending = Ending(True, event.reason, event.save, by_hand=True)
     if not event.save or state.position.step == 0:  # nothing to wait for
-        move.set(ending=state.ending or ending)
+        saving = state.phase is Phase.SAVING
+        if saving:
+            move.tell("checkpoint_failed", f"{event.reason} before it was complete")
+        move.set(ending=ending if saving else state.ending or ending)
         return _leave(move)
     end(move, ending)
     if state.phase is Phase.RUNNING:

@@ -144,7 +144,8 @@ def drained(move: Move, event: Drained, now_s: float) -> Move:
     cluster = state.cluster.apply(HealthEvent("drained", parse_gpu(gpu)))
     if event.if_possible and not _could_run(state, cluster):
         return move.tell("kept", f"{event.reason}; without it no replica would be left", gpu)
-    move.set(cluster=cluster).tell("drained", event.reason, gpu)
+    waiting = {name: until for name, until in state.waiting.items() if name != gpu}
+    move.set(cluster=cluster, waiting=waiting).tell("drained", event.reason, gpu)
     if gpu not in state.living:
         return move
     move.set(leaving=state.leaving | {gpu}, ready=state.ready - {gpu})

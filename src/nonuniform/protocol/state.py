@@ -148,7 +148,7 @@ class Move:
     def tell(
         self, kind: str, reason: str, gpu: str | None = None, extra: Mapping[str, Any] | None = None
     ) -> Move:
-        return self.order(Tell(kind, reason, gpu, extra or {}))
+        return self.order(Tell(self.state.record.generation, kind, reason, gpu, extra or {}))
 
     def result(self) -> tuple[Control, tuple[Order, ...]]:
         return self.state, tuple(self.orders)

@@ -36,12 +36,17 @@ class Sign:
     beat: Beat | None = None
 
 
+START = "start"  # the mark of a process that is not ready yet
+
+
 @dataclass(frozen=True)
 class Limits:
-    """How long a process may be silent or busy with one thing; at its start it may take longer."""
+    """How long a process may be silent or busy with one thing; at its start it may take longer.
+    `silent_s`: a shorter bound for silence alone, where somebody waits for the end of the run."""
 
     hang_s: float
     start_s: float
+    silent_s: float | None = None
 
 
 def hanging(signs: Mapping[str, Sign], limits: Limits, now_s: float) -> dict[str, str]:
@@ -58,6 +63,7 @@ def standstill(signs: Mapping[str, Sign], limits: Limits, now_s: float) -> bool:
     return bool(signs) and all(
         sign.beat is not None
         and sign.beat.waiting
+        and now_s - sign.heard_s < limits.hang_s / 2  # else it may be stopped
         and sign.beat.age_s + now_s - sign.heard_s > limits.hang_s
         for sign in signs.values()
     )
@@ -68,14 +74,20 @@ def _complaint(sign: Sign, limits: Limits, now_s: float) -> str | None:
     beat = sign.beat
     if beat is None:
         if silent_s > limits.start_s:
-            return f"did not start within start_timeout_s = {limits.start_s:g}"
+            return _late(limits)
         return None
-    if silent_s > limits.hang_s:
+    if silent_s > (limits.hang_s if limits.silent_s is None else limits.silent_s):
         return (
             f"no sign of life for {silent_s:.1f} s (hang_timeout_s = {limits.hang_s:g}), "
             f"last at {beat.mark}"
         )
     busy_s = beat.age_s + silent_s
+    if beat.mark == START:
+        return None if busy_s <= limits.start_s else _late(limits)
     if not beat.waiting and busy_s > limits.hang_s:
         return f"busy with {beat.mark} for {busy_s:.1f} s (hang_timeout_s = {limits.hang_s:g})"
     return None
+
+
+def _late(limits: Limits) -> str:
+    return f"did not start within start_timeout_s = {limits.start_s:g}"

@@ -23,6 +23,7 @@ from nonuniform.train.checkpoint.shelf import Shelf
 from nonuniform.train.chronicle import Chronicle
 from nonuniform.train.interrupt import Interrupt
 from nonuniform.train.launcher import Crew, Launcher
+from nonuniform.train.listener import SAVING_LIMIT
 from nonuniform.train.membership import Board
 from nonuniform.train.orders import HEALTH_FILE, HealthFile, Orders
 from nonuniform.train.resume import Beginning
@@ -104,7 +105,8 @@ def assemble(
     board = Board(SealedStore(store, setup.secret))
     roster = Roster(setup, spawner, target)
     shelf = Shelf(setup.checkpoints, job.checkpoint.keep)
-    saver = Saver(board, shelf, Identity.of(job, setup.corpus), setup.plan)
+    patience_s = SAVING_LIMIT * job.run.hang_timeout_s
+    saver = Saver(board, shelf, Identity.of(job, setup.corpus), setup.plan, patience_s)
     cluster = cluster_of(job)
     health = HealthFile(_health_path(setup), cluster)
     orders = Orders(schedule, health, roster, chronicle)

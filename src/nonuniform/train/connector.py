@@ -66,6 +66,8 @@ class Connector:
     def _connect_later(self) -> None:
         store = self._connect_store()
         for group, name in self._later:
+            if self._alarm.ringing:
+                return  # nobody will come any more
             group.connect(
                 lambda g=group, n=name: self._connect(  # type: ignore[misc]
                     store, n, g.rank, g.size, self._alarm

@@ -56,6 +56,7 @@ class Cycle:
         self.members = [member.gpu for member in record.placement.members()]
         self.digest = digest_of(desk.plan, record.placement)
         self.torn = False
+        self.committed = 0
         self._result: StepResult | None = None
         self._after_step = after_step
         run = desk.job.run
@@ -173,6 +174,7 @@ class Cycle:
             self.apply_pending()
             self._after_step(self.session, self.record, work.step)
         self.pending = None
+        self.committed += 1
 
     def apply_pending(self) -> None:
         assert self.pending is not None

@@ -6,11 +6,14 @@ what there is to close.
 
 from __future__ import annotations
 
+import math
 import signal
 import threading
+import time
 from types import FrameType, TracebackType
 from typing import Any
 
+TOGETHER_S = 0.5
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -20,6 +23,7 @@ class Interrupt:
 
     def __init__(self) -> None:
         self._numbers: list[int] = []
+        self._last_s = -math.inf
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Interrupt:
@@ -46,4 +50,8 @@ class Interrupt:
         return len(self._numbers)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        self._numbers.append(number)
+        """Signals that come together are one wish: a terminal that closes sends several."""
+        now_s = time.monotonic()
+        if now_s - self._last_s > TOGETHER_S:
+            self._numbers.append(number)
+        self._last_s = now_s

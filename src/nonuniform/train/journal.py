@@ -116,15 +116,20 @@ class RunFolder:
             steps, events = (RowLog(path / name, resume=True) for name in (STEPS, EVENTS))
             folder = cls(path, steps, events, step)
             folder.last_time_s = events.last_row.get("time_s", 0.0)
-            folder.rewind(step)
+            folder._last_step = folder._cut(step)
             return folder
         except OSError as error:
             raise BadInput(f"--out {path}: {error.strerror}") from error
 
     def rewind(self, step: int) -> None:
         """Take all steps after `step` out of the log."""
+        self._cut(step)
+        self._last_step = step
+
+    def _cut(self, step: int) -> int:
+        """The last step that the log has."""
         last = self._steps.cut(lambda row: isinstance(row.get("step"), int) and row["step"] <= step)
-        self._last_step = int(last["step"]) if last else 0
+        return int(last["step"]) if last else 0
 
     @property
     def trouble(self) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -28,6 +29,7 @@ from nonuniform.train.checkpoint.shelf import Shelf
 from nonuniform.train.membership import Board
 from nonuniform.train.state import ShardState
 
+LOOK_S = 0.01
 REMEMBERED = 256  # votes of the last steps: the log of a launcher that died may lack some
 
 
@@ -35,11 +37,18 @@ class Keeper:
     """`begin` returns at once; a copy that cannot be written is told, and training goes on."""
 
     def __init__(
-        self, gpu: str, plan: ModelPlan, folder: Path, connect: Callable[[], Board]
+        self,
+        gpu: str,
+        plan: ModelPlan,
+        folder: Path,
+        board: Board,
+        connect: Callable[[], Board],
     ) -> None:
+        """`board`: for words of the main thread; `connect`: a board for the thread that writes."""
         self.gpu = gpu
         self.plan = plan
         self.folder = folder
+        self._board = board
         self._connect = connect
         self._jobs: queue.SimpleQueue[Callable[[Board], None]] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
@@ -53,7 +62,7 @@ class Keeper:
             return
         if self._writing:
             said = {"problem": f"GPU {self.gpu} was still writing the one before"}
-            self._put(lambda board: board.say_part(record.generation, step, self.gpu, said))
+            self._board.say_part(record.generation, step, self.gpu, said)
             return
         snapshot = take_snapshot(state, units)
         self._writing += 1
@@ -83,7 +92,7 @@ class Keeper:
 
     def _write(self, board: Board, generation: int, snapshot: Snapshot) -> None:
         try:
-            said = self.write(snapshot)
+            said = self.write(snapshot, generation)
         except Exception as error:  # untold, the launcher would wait for the part for good
             traceback.print_exc()
             said = {"problem": f"GPU {self.gpu}: {type(error).__name__}: {error}"}
@@ -91,9 +100,15 @@ class Keeper:
             self._writing -= 1
         board.say_part(generation, snapshot.step, self.gpu, said)
 
-    def write(self, snapshot: Snapshot) -> dict[str, Any]:
+    def finish(self, patience_s: float) -> None:
+        """Return when nothing is being written any more."""
+        limit_s = time.monotonic() + patience_s
+        while self._writing and time.monotonic() < limit_s:
+            time.sleep(LOOK_S)
+
+    def write(self, snapshot: Snapshot, generation: int) -> dict[str, Any]:
         """The part as it is told to the launcher, or the problem with the disk."""
-        folder = Shelf(self.folder, keep=1).part_folder(snapshot.step)
+        folder = Shelf(self.folder, keep=1).part_folder(snapshot.step, generation)
         try:
             folder.mkdir(parents=True, exist_ok=True)
             return {"part": write_part(snapshot, folder, self.gpu).to_json()}
@@ -111,9 +126,7 @@ class Keeper:
         while True:
             try:
                 self._jobs.get()(board)
-            except (
-                Exception
-            ):  # the launcher is gone, or a fault of ours: the next one may do better
+            except Exception:  # the launcher is gone: nobody is left to tell
                 traceback.print_exc()
 
     # --- the launcher is gone

@@ -39,6 +39,7 @@ from nonuniform.train.watch import beat_interval_s
 TICK_S = 0.003
 HEARING_TICK_S = 0.001
 END_PATIENCE_S = 10.0
+KEPT_TRANSACTIONS = 2
 GRAIN_COST = 0.02  # above this an event says what whole sequences cost
 
 
@@ -73,6 +74,8 @@ class Launcher:
         self._signals = 0
         self._over: ev.Over | None = None
         self._queue: deque[ev.Event] = deque()
+        self._written: deque[tuple[Record, Work]] = deque()
+        self._under_way: set[Work] = set()
 
     # --- the loop
 
@@ -109,7 +112,7 @@ class Launcher:
             self._feed(commit)
             self._obey(crew.orders)
         for ended in self.listener.ended(self.state, dead):
-            self._noticed_s.setdefault(ended.gpu, time.monotonic())
+            self._noticed_s[ended.gpu] = time.monotonic()
             self._feed(ended)
         for event in self.listener.said(self.state):
             self._feed(event)
@@ -118,8 +121,7 @@ class Launcher:
         self._obey(crew.orders)
         self._listen_for_signals()
         self._check_units()
-        for result in crew.saver.poll():
-            self._tell_saved(result)
+        self._hear_saver()
         self._feed(ev.Tick())
         crew.chronicle.tick()
 
@@ -156,10 +158,15 @@ class Launcher:
             if self.crew.interrupt.count > self._signals:
                 break
         self._check_units()
+        limit_s = time.monotonic() + self.setup.job.run.hang_timeout_s
         while crew.saver.busy() and time.monotonic() < limit_s:
             for result in crew.saver.poll():
                 self._tell_saved(result)
+            if self.crew.interrupt.count > self._signals:
+                break
             time.sleep(TICK_S)
+        for result in crew.saver.abandon():
+            self._tell_saved(result)
 
     # --- what the control orders
 
@@ -182,9 +189,12 @@ class Launcher:
         return process.life
 
     def _do_kill(self, order: ev.Kill) -> None:
-        if order.gpu in self.crew.roster.living:
-            self._noticed_s.setdefault(order.gpu, time.monotonic())
-            self.crew.roster.fence(order.gpu)
+        crew, living = self.crew, self.crew.roster.living
+        if order.gpu in living and living[order.gpu].life == order.life:
+            self._noticed_s[order.gpu] = time.monotonic()
+            crew.saver.lose(order.gpu)
+            crew.roster.fence(order.gpu)
+            crew.board.forget_process(order.gpu, order.life)
 
     def _do_read_votes(self, order: ev.ReadVotes) -> None:
         votes = self.crew.board.votes(order.generation, order.work, list(self.state.members))
@@ -192,6 +202,7 @@ class Launcher:
 
     def _do_propose(self, order: ev.Propose) -> None:
         board, generation, work = self.crew.board, order.generation, order.work
+        self._under_way.add(work)
         outcome = board.decide(generation, work, order.outcome)
         commit = is_commit(outcome)
         votes = board.votes(generation, work, list(self.state.members)) if commit else {}
@@ -212,15 +223,16 @@ class Launcher:
         if self.recovery is not None:
             self.recovery.finish(self.crew.board, record, chronicle)
             self.recovery = None
-        if work.step > 1:
-            gpus = [member.gpu for member in record.placement.members()]
-            self.crew.board.forget(record.generation, Work(work.kind, work.step - 2), gpus)
+        # The one before may still be read by a rank that is late; the one before that by nobody.
+        self._written.append((record, work))
+        if len(self._written) > KEPT_TRANSACTIONS:
+            self._forget(*self._written.popleft())
 
     def _after_step(self, record: Record, step: int) -> None:
-        run, every = self.setup.job.run, self.setup.job.checkpoint.every
+        run = self.setup.job.run
         if run.check_units:
             self.auditor.expect(step, record)
-        if every and step % every == 0 and step < run.steps:
+        if self.setup.job.checkpoint.due(step, run.steps):
             position = Position(step, self.state.position.validated)
             gpus = savers(self.setup.plan, holdings_of(record.placement))
             self.crew.saver.expect(record.generation, position, gpus)
@@ -232,7 +244,8 @@ class Launcher:
         self.crew.board.end_generation(order.generation, order.reason)
         now_s = time.monotonic()
         if self.recovery is None:  # else one more change before the last has come to a commit
-            noticed_s = min(self._noticed_s.values(), default=now_s)
+            moments = [self._noticed_s.get(gpu, now_s) for gpu in self.state.lost]
+            noticed_s = min(moments, default=now_s)
             self.recovery = Recovery(noticed_s, self.state.work.step)
 
     def _do_publish(self, order: ev.Publish) -> None:
@@ -266,22 +279,24 @@ class Launcher:
             noticed_s = self._noticed_s.pop(gpu, time.monotonic())
             recovery.add_loss(gpu, self.crew.roster.take_killed_s(gpu), noticed_s)
         recovery.joined += order.joined
-        self._noticed_s.clear()
 
     def _forget_generation(self, generation: int) -> None:
         """What nobody will ask for any more of the generation that ended."""
-        board, position = self.crew.board, self.state.position
-        gpus = list(self.crew.roster.lives)
+        board = self.crew.board
         board.forget_generation(generation, self.crew.roster.lives)
-        for back in (-1, 0, 1):
-            board.forget(generation, Work("train", position.step - back), gpus)
-            board.forget(generation, Work("validate", position.validated - back), gpus)
+        while self._written:
+            self._forget(*self._written.popleft())
+        gpus = list(self.crew.roster.lives)
+        for work in self._under_way:
+            board.forget(generation, work, gpus)
+        self._under_way.clear()
+
+    def _forget(self, record: Record, work: Work) -> None:
+        gpus = [member.gpu for member in record.placement.members()]
+        self.crew.board.forget(record.generation, work, gpus)
 
     def _do_look_for_checkpoint(self, order: ev.LookForCheckpoint) -> None:
-        found, rejected = self.crew.saver.newest(self.setup.job.run.hang_timeout_s)
-        for name, reason in rejected:
-            self.crew.chronicle.event("checkpoint_rejected", f"{name}: {reason}")
-        self._queue.append(found)
+        self.crew.saver.recall(self.setup.job.run.hang_timeout_s)
 
     def _do_rewind(self, order: ev.Rewind) -> None:
         self.crew.chronicle.rewind(order.position, order.reason, order.lost_steps)
@@ -296,7 +311,7 @@ class Launcher:
             order.reason,
             gpu=order.gpu,
             step=self.state.position.step + (order.kind == "failed"),
-            generation=self.state.record.generation,
+            generation=order.generation,
             extra=extra,
         )
 
@@ -325,6 +340,16 @@ class Launcher:
         if complaint:
             self.crew.chronicle.event("unit_mismatch", complaint, step=self.state.position.step)
             raise RunFailed(complaint)
+
+    def _hear_saver(self) -> None:
+        saver = self.crew.saver
+        for result in saver.poll():
+            self._tell_saved(result)
+        if (answer := saver.recalled()) is not None:
+            found, rejected = answer
+            for name, reason in rejected:
+                self.crew.chronicle.event("checkpoint_rejected", f"{name}: {reason}")
+            self._feed(found)
 
     def _tell_saved(self, result: Result) -> None:
         kind = "checkpoint_failed" if result.problem else "checkpoint"

@@ -26,6 +26,7 @@ from nonuniform.protocol.vital import Limits, Sign, hanging, standstill
 from nonuniform.train.membership import Board
 from nonuniform.train.roster import Roster, how_it_ended
 from nonuniform.train.spawn import ForkedProcess
+from nonuniform.train.watch import STOPPED_S
 
 ENDING_HANG_S = 5.0  # who ends a run by hand is not kept waiting for a process that hangs
 SAVING_LIMIT = 10  # times hang_timeout_s
@@ -40,7 +41,7 @@ class Listener:
         self._limits = limits
         self._beat_s = beat_s
         self._signs: dict[tuple[str, int], Sign] = {}
-        self._looked_s = 0.0
+        self._looked_s = time.monotonic()
         self._progress_s = time.monotonic()
 
     def progressed(self) -> None:
@@ -98,11 +99,13 @@ class Listener:
         now_s = time.monotonic()
         if now_s - self._looked_s < self._beat_s / 2:
             return
+        self._forgive(now_s - self._looked_s - self._beat_s)
         self._looked_s = now_s
         self._read_beats(state, now_s)
         limits = self._limits
         if state.ending is not None and state.ending.by_hand:
-            limits = Limits(min(limits.hang_s, ENDING_HANG_S), min(limits.start_s, ENDING_HANG_S))
+            start_s = min(limits.start_s, ENDING_HANG_S)
+            limits = Limits(limits.hang_s, start_s, min(limits.hang_s, ENDING_HANG_S))
         signs = {gpu: sign for (gpu, _), sign in self._signs.items()}
         found = hanging(signs, limits, now_s)
         for gpu, reason in found.items():
@@ -111,6 +114,14 @@ class Listener:
                 yield Hung(gpu, life, reason)
         if not found:
             yield from self._stalled(state, now_s)
+
+    def _forgive(self, away_s: float) -> None:
+        """Who was away itself (stopped with the whole run) has not listened meanwhile."""
+        if away_s > STOPPED_S:
+            self._signs = {
+                key: Sign(sign.heard_s + away_s, sign.beat) for key, sign in self._signs.items()
+            }
+            self._progress_s += away_s
 
     def _read_beats(self, state: Control, now_s: float) -> None:
         current = set(state.living.items())

@@ -86,11 +86,12 @@ class Board:
         return self.store.add(work_key(generation, work.kind, work.step) + "/votes", 1)
 
     def all_voted(self, generation: int, work: Work, gpus: list[str]) -> bool:
+        """Whether every vote is there, and was cast by a process of the run."""
         key = work_key(generation, work.kind, work.step)
-        return self.store.check([f"{key}/vote/{gpu}" for gpu in gpus])
+        return all(self._find(f"{key}/vote/{gpu}") is not None for gpu in gpus)
 
     def pause_wanted(self, generation: int) -> bool:
-        return self.store.check([f"g{generation}/pause"])
+        return self._find(f"g{generation}/pause") is not None
 
     def votes(self, generation: int, work: Work, gpus: list[str]) -> dict[str, Vote]:
         key = work_key(generation, work.kind, work.step)

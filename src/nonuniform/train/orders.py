@@ -121,3 +121,5 @@ class Orders:
                 yield Drained(str(event.gpu), event.reason or "drained as told")
             elif str(event.gpu) in self._roster.living:
                 self._roster.kill(str(event.gpu))
+            else:  # it may be on its way back
+                yield Drained(str(event.gpu), event.reason or "failed as told")

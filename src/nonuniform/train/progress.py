@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from nonuniform.protocol.vital import Beat
+from nonuniform.protocol.vital import START, Beat
 
 
 class Progress:
@@ -23,7 +23,7 @@ class Progress:
         self._count = 0
         self._waits = 0
         self._waited_s = 0.0
-        self._now_at = ("start", time.monotonic())
+        self._now_at = (START, time.monotonic())
         self._step_start_s = time.monotonic()
 
     def at(self, mark: str) -> None:
@@ -46,6 +46,11 @@ class Progress:
             if self._waits == 0:
                 self._waited_s += end - start
                 self._now_at = (self._now_at[0], end)
+
+    def forgive(self, seconds: float) -> None:
+        """The whole process was stopped for a while: that was not work."""
+        mark, since_s = self._now_at
+        self._now_at = (mark, since_s + seconds)
 
     def begin_step(self) -> None:
         self._waited_s = 0.0

@@ -18,8 +18,16 @@ from nonuniform.layout.cuts import ModelPlan
 from nonuniform.protocol.commit import Vote
 from nonuniform.protocol.record import LoggedStep, Position
 from nonuniform.train.checkpoint.identity import Identity
-from nonuniform.train.checkpoint.rescue import Rescued, adopt_rescued, drop_rescued, find_rescued
-from nonuniform.train.checkpoint.shelf import Shelf
+from nonuniform.train.checkpoint.rescue import (
+    INCOMPLETE,
+    Rescued,
+    adopt_rescued,
+    drop_rescued,
+    find_rescued,
+    rescued_identity,
+    set_aside,
+)
+from nonuniform.train.checkpoint.shelf import RESCUE, Shelf
 
 START = Position(0, 0)
 
@@ -35,23 +43,34 @@ class Beginning:
 
 
 def find_beginning(shelf: Shelf, identity: Identity, plan: ModelPlan) -> Beginning:
-    """The newest state that can be read. BadInput if it is not that of this job."""
-    shelf.sweep()
+    """The newest state that can be read. BadInput, and nothing is touched, if it is not that of
+    this job, or if there are checkpoints and none can be read."""
+    rescuer = rescued_identity(shelf.folder)
+    if rescuer is not None:
+        _check_identity(shelf.folder / RESCUE, rescuer, identity)
     found, rejected = shelf.newest()
-    notes = [("checkpoint_rejected", f"{name}: {reason}") for name, reason in rejected]
+    if found is not None:
+        _check_identity(found.path, found.identity, identity)
     rescued = find_rescued(shelf.folder, plan)
+    if found is None and rescued is None and rejected:
+        raise BadInput(
+            f"--resume: {shelf.folder}: none of {len(rejected)} checkpoints can be read, "
+            f"{rejected[0][0]}: {rejected[0][1]}; --overwrite begins anew"
+        )
+    shelf.sweep()
+    notes = [("checkpoint_rejected", f"{name}: {reason}") for name, reason in rejected]
     steps: Mapping[int, LoggedStep] = {}
     if rescued is not None and rescued.step > (found.step if found else 0):
         steps = _steps_of(rescued)
-        _check_identity(shelf.folder, Identity.from_json(rescued.extras[0]["identity"]), identity)
         found = adopt_rescued(shelf, rescued, _validated(rescued), identity, plan)
         text = f"the launcher was lost: its ranks had written step {found.step} themselves"
         notes.append(("rescued", text))
-    else:
+    elif rescued is not None:
         drop_rescued(shelf.folder)
+    elif set_aside(shelf.folder):
+        notes.append(("rescue_incomplete", f"some ranks wrote nothing: kept in {INCOMPLETE}"))
     if found is None:
         return Beginning(notes=(*notes, ("resumed", "no checkpoint: from the beginning")))
-    _check_identity(found.path, found.identity, identity)
     notes.append(("resumed", f"going on after step {found.step} from checkpoint {found.path.name}"))
     position = Position(found.step, found.validated)
     return Beginning(position, found.path.name, tuple(notes), steps)

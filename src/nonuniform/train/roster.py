@@ -68,12 +68,14 @@ class Roster:
             secret=setup.secret,
             after=after,
             device=setup.device,
+            folder=setup.logs.parent,
             checkpoints=setup.checkpoints,
         )
         log = setup.logs / f"gpu-{gpu.replace('/', '-')}.log"
         process = self._spawner.start(gpu, self.lives[gpu], log, self._target, orders)
         self.living[gpu] = process
         self.started_s[gpu] = time.monotonic()
+        self._killed_s.pop(gpu, None)  # a blow to the process before
         self._pids[gpu] = process.pid
         return process
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -49,17 +49,28 @@ class RowLog:
 
     def cut(self, keep: Callable[[dict[str, Any]], bool]) -> dict[str, Any] | None:
         """Take out the first row that is not to be kept, and all after it; the last one that
-        stays."""
-        self.flush()
+        stays. What the disk has not taken yet counts as written."""
         last, offset = None, 0
+        for line in self._lines():
+            row = _row(line)
+            if row is None or not keep(row):
+                break
+            last, offset = row, offset + len(line)
+        written = os.fstat(self._file).st_size
+        os.ftruncate(self._file, min(offset, written))
+        self._backlog = self._backlog[: max(0, offset - written)]
+        self.retry()
+        return last
+
+    def _lines(self) -> Iterator[bytes]:
+        half = b""
         with open(self.path, "rb") as file:
             for line in file:
-                row = _row(line)
-                if row is None or not keep(row):
-                    break
-                last, offset = row, offset + len(line)
-        os.ftruncate(self._file, offset)
-        return last
+                if line.endswith(b"\n"):
+                    yield line
+                else:
+                    half = line
+        yield from (half + self._backlog).splitlines(keepends=True)
 
     def close(self) -> None:
         self.flush()

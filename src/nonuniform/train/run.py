@@ -14,6 +14,8 @@ import torch
 
 from nonuniform.config import JobConfig, ScheduledEvent
 from nonuniform.errors import BadInput, NonuniformError, RunFailed
+from nonuniform.layout.cuts import ModelPlan
+from nonuniform.protocol.commit import WorkOptions, work_after
 from nonuniform.train.assemble import assemble, cluster_of
 from nonuniform.train.checkpoint.identity import Identity
 from nonuniform.train.checkpoint.shelf import Shelf
@@ -22,6 +24,7 @@ from nonuniform.train.data import Corpus, job_windows
 from nonuniform.train.device import decide_device
 from nonuniform.train.interrupt import Interrupt
 from nonuniform.train.journal import RunFolder
+from nonuniform.train.lock import RunLock
 from nonuniform.train.membership import host_store
 from nonuniform.train.memory import check_fit
 from nonuniform.train.resume import Beginning, find_beginning
@@ -29,11 +32,12 @@ from nonuniform.train.roster import JobSetup
 from nonuniform.train.seal import new_secret
 from nonuniform.train.session import job_plan
 from nonuniform.train.spawn import Spawner
-from nonuniform.train.worker import WorkerOrders, worker_main
+from nonuniform.train.worker import RESCUE_S, WorkerOrders, worker_main
 from nonuniform.view.observer import NullObserver, RunObserver
 
 # torch.optim imports torch._dynamo at its first use: 1.7 s in every process, once here instead
-PRELOAD = ["torch._dynamo", "nonuniform.train.worker"]
+NOTICE_S = 5.0  # processes of a run that has just ended may take that long to notice
+PRELOAD = ["nonuniform.train.shielded", "torch._dynamo", "nonuniform.train.worker"]
 
 
 def train(
@@ -57,17 +61,13 @@ def train(
         )
     device = decide_device(job, torch.cuda.device_count())
     check_fit(job, plan, device)
-    store, port = host_store(job.run.address, job.run.port)
-    with Interrupt() as interrupt:
-        shelf = Shelf(out.resolve() / job.checkpoint.folder, job.checkpoint.keep)
-        if resume:
-            beginning = find_beginning(shelf, Identity.of(job, corpus), plan)
-            folder = RunFolder.resume(out, beginning.position.step)
-        else:
-            beginning = Beginning()
-            _check_shelf(shelf, overwrite)
-            folder = RunFolder.create(out, overwrite)
-            shelf.clear()
+    shelf = Shelf(out.resolve() / job.checkpoint.folder, job.checkpoint.keep)
+    with Interrupt() as interrupt, _lock(out) as lock:
+        lock.take(RESCUE_S + NOTICE_S if resume else NOTICE_S)
+        identity = Identity.of(job, corpus)
+        beginning = _find_beginning(shelf, identity, plan, resume, overwrite)
+        folder = _open_folder(out, shelf, beginning, resume, overwrite)
+        store, port = host_store(job.run.address, job.run.port)
         setup = JobSetup(
             job=job,
             plan=plan,
@@ -84,7 +84,8 @@ def train(
         def run() -> str:
             chronicle.start(_info(setup, out))
             _tell_beginning(chronicle, setup, beginning)
-            if beginning.position.step >= job.run.steps:
+            position, options = beginning.position, WorkOptions(job.run.steps, job.run.val_every)
+            if work_after(position.step, position.validated, options).kind == "done":
                 return f"all {job.run.steps} steps were committed before"
             spawner = Spawner(PRELOAD)
             launcher = assemble(
@@ -96,14 +97,42 @@ def train(
     return 0
 
 
-def _check_shelf(shelf: Shelf, overwrite: bool) -> None:
-    """A run that starts anew leaves the checkpoints of another one alone."""
-    steps = shelf.steps()
+def _lock(out: Path) -> RunLock:
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        return RunLock(out)
+    except OSError as error:
+        raise BadInput(f"--out {out}: {error.strerror}") from error
+
+
+def _find_beginning(
+    shelf: Shelf, identity: Identity, plan: ModelPlan, resume: bool, overwrite: bool
+) -> Beginning:
+    """Where to begin. A run that starts anew leaves the checkpoints of another one alone."""
+    try:
+        shelf.prepare()
+        if resume:
+            return find_beginning(shelf, identity, plan)
+        steps = shelf.steps()
+    except OSError as error:
+        where = error.filename or shelf.folder
+        raise BadInput(f"[checkpoint] folder: {where}: {error.strerror}") from error
     if steps and not overwrite:
         raise BadInput(
             f"{shelf.folder}: holds checkpoints (the newest of step {steps[-1]}); go on from it by "
             "--resume, choose another --out, or replace them with --overwrite"
         )
+    return Beginning()
+
+
+def _open_folder(
+    out: Path, shelf: Shelf, beginning: Beginning, resume: bool, overwrite: bool
+) -> RunFolder:
+    if resume:
+        return RunFolder.resume(out, beginning.position.step)
+    folder = RunFolder.create(out, overwrite)
+    shelf.clear()
+    return folder
 
 
 def _tell_beginning(chronicle: Chronicle, setup: JobSetup, beginning: Beginning) -> None:

@@ -8,6 +8,7 @@ tensors, nor of whether the run depends on it.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Collection, Mapping
@@ -22,10 +23,8 @@ from nonuniform.reshard.save_plan import plan_save
 from nonuniform.reshard.transfer import Holding
 from nonuniform.train.checkpoint.identity import Identity
 from nonuniform.train.checkpoint.part import Part
-from nonuniform.train.checkpoint.shelf import Shelf
+from nonuniform.train.checkpoint.shelf import Checkpoint, Shelf
 from nonuniform.train.membership import Board
-
-LOOK_S = 0.01
 
 
 def savers(plan: ModelPlan, holdings: Mapping[str, tuple[int, int]]) -> tuple[str, ...]:
@@ -44,6 +43,7 @@ class Attempt:
     generation: int
     position: Position
     waiting: set[str]
+    limit_s: float
     parts: list[Part] = field(default_factory=list)
     problem: str = ""
     publishing: threading.Thread | None = None
@@ -60,16 +60,38 @@ class Result:
     problem: str
 
 
+Rejected = tuple[tuple[str, str], ...]
+"""(name, reason) of checkpoints that cannot be read."""
+
+
+@dataclass
+class _Recall:
+    """A search for the newest checkpoint; it begins when none is being written, or at `limit_s`."""
+
+    limit_s: float
+    begun: bool = False
+    answer: tuple[Found, Rejected] | None = None
+
+
 class Saver:
     """The attempts under way, the oldest first."""
 
-    def __init__(self, board: Board, shelf: Shelf, identity: Identity, plan: ModelPlan) -> None:
+    def __init__(
+        self,
+        board: Board,
+        shelf: Shelf,
+        identity: Identity,
+        plan: ModelPlan,
+        patience_s: float = math.inf,
+    ) -> None:
+        """`patience_s`: how long the parts of a checkpoint may take to be written."""
+        self._patience_s = patience_s
         self._board = board
         self._shelf = shelf
         self._identity = identity
         self._plan = plan
         self._attempts: list[Attempt] = []
-        self._results: list[Result] = []
+        self._recall: _Recall | None = None
 
     def warm_up(self) -> None:
         """Import beside the run what the first checkpoint would have to wait for."""
@@ -77,7 +99,8 @@ class Saver:
 
     def expect(self, generation: int, position: Position, gpus: Collection[str]) -> None:
         """The ranks `gpus` are writing a checkpoint of `position`."""
-        self._attempts.append(Attempt(generation, position, set(gpus)))
+        limit_s = time.monotonic() + self._patience_s
+        self._attempts.append(Attempt(generation, position, set(gpus), limit_s))
 
     def lose(self, gpu: str) -> None:
         """A rank is gone: what it has not told of will never be."""
@@ -89,43 +112,65 @@ class Saver:
 
     def poll(self) -> list[Result]:
         """What has come to something since the last look."""
-        results, self._results = self._results + self._look(), []
-        return results
-
-    def _look(self) -> list[Result]:
         for attempt in self._attempts:
             self._listen(attempt)
         for attempt in self._attempts:  # one after the other: a newer one removes older ones
             if attempt.publishing is None and not attempt.waiting:
-                work = self._give_up if attempt.problem else self._publish
+                work = self._clear if attempt.problem else self._publish
                 attempt.publishing = threading.Thread(target=work, args=(attempt,), daemon=True)
                 attempt.publishing.start()
             if not attempt.done:
                 break
         over = [attempt for attempt in self._attempts if attempt.done]
         self._attempts = [attempt for attempt in self._attempts if not attempt.done]
-        return [
-            Result(a.generation, a.position.step, self._name(a.position.step), a.problem)
-            for a in over
-        ]
+        return [self._result(attempt, attempt.problem) for attempt in over]
 
-    def newest(self, patience_s: float) -> tuple[Found, tuple[tuple[str, str], ...]]:
-        """The newest checkpoint that can be read, and (name, reason) of those that cannot. Those
-        that are being written are waited for, so that as few steps as possible are lost."""
-        limit_s = time.monotonic() + patience_s
-        while self._attempts and time.monotonic() < limit_s:
-            self._results += self._look()
-            time.sleep(LOOK_S)
-        found, rejected = self._shelf.newest()
+    def _result(self, attempt: Attempt, problem: str) -> Result:
+        step = attempt.position.step
+        return Result(attempt.generation, step, self._shelf.part_folder(step).stem, problem)
+
+    def recall(self, patience_s: float) -> None:
+        """Look for the newest checkpoint that can be read; `recalled` has it later. Those that are
+        being written are waited for, so that as few steps as possible are lost."""
+        self._recall = _Recall(time.monotonic() + patience_s)
+
+    def recalled(self) -> tuple[Found, Rejected] | None:
+        """What was found, once, and (name, reason) of those that cannot be read."""
+        recall = self._recall
+        if recall is None:
+            return None
+        if not recall.begun and (not self._attempts or time.monotonic() > recall.limit_s):
+            recall.begun = True
+            threading.Thread(target=self._read_shelf, args=(recall,), daemon=True).start()
+        if recall.answer is not None:
+            self._recall = None
+        return recall.answer
+
+    def _read_shelf(self, recall: _Recall) -> None:
+        """All bytes are read, which may take long; a fault of ours must not look like silence."""
+        found: Checkpoint | None = None
+        rejected: Rejected = ()
+        try:
+            found, rejected = self._shelf.newest()
+        except Exception as error:
+            rejected = ((self._shelf.folder.name, f"{type(error).__name__}: {error}"),)
         if found is None:
-            return Found(None), rejected
-        return Found(Position(found.step, found.validated), found.path.name), rejected
+            recall.answer = (Found(None), rejected)
+        else:
+            position = Position(found.step, found.validated)
+            recall.answer = (Found(position, found.path.name), rejected)
+
+    def abandon(self) -> list[Result]:
+        """Nobody waits any longer: what is not complete will never be."""
+        results = self.poll()
+        for attempt in self._attempts:
+            problem = attempt.problem or "not complete when the run ended"
+            results.append(self._result(attempt, problem))
+        self._attempts = []
+        return results
 
     def busy(self) -> bool:
         return bool(self._attempts)
-
-    def _name(self, step: int) -> str:
-        return self._shelf.part_folder(step).stem
 
     def _listen(self, attempt: Attempt) -> None:
         for gpu in sorted(attempt.waiting):
@@ -137,23 +182,35 @@ class Saver:
                 attempt.parts.append(Part.from_json(said["part"]))
             else:
                 attempt.problem = attempt.problem or str(said["problem"])
+        if attempt.waiting and time.monotonic() > attempt.limit_s:
+            late = ", ".join(sorted(attempt.waiting))
+            attempt.problem = f"GPU {late} did not write its part within {self._patience_s:g} s"
+            attempt.waiting.clear()
 
     def _publish(self, attempt: Attempt) -> None:
-        position = attempt.position
+        position, generation = attempt.position, attempt.generation
         try:
             self._shelf.complete(
-                position.step, position.validated, self._identity, attempt.parts, self._plan
+                position.step,
+                position.validated,
+                self._identity,
+                attempt.parts,
+                self._plan,
+                generation,
             )
         except OSError as error:
             attempt.problem = f"{error.filename or self._shelf.folder}: {error.strerror or error}"
-            self._shelf.discard(position.step)
         except (NonuniformError, ValueError) as error:
             attempt.problem = str(error)
-            self._shelf.discard(position.step)
-        attempt.done = True
+        except Exception as error:  # untold, everything would wait for it
+            attempt.problem = f"{type(error).__name__}: {error}"
+        finally:
+            self._clear(attempt)
 
-    def _give_up(self, attempt: Attempt) -> None:
-        self._shelf.discard(attempt.position.step)
+    def _clear(self, attempt: Attempt) -> None:
+        """What is left of an attempt that came to nothing."""
+        if attempt.problem:
+            self._shelf.discard(attempt.position.step, attempt.generation)
         attempt.done = True
 
 

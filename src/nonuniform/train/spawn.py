@@ -116,10 +116,10 @@ def _wait_for_launcher() -> None:
 
 
 def _guarded(log: str, target: Callable[..., None], args: Any) -> None:
-    """First things in a worker: it must not outlive its parent nor die of the person's Ctrl-C,
-    which is the launcher's to answer."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    """First things in a worker: it must not outlive its parent, nor die of a signal that is the
+    launcher's to answer (see `shielded`)."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
     parent = os.getppid()
     # Elsewhere than on Linux the lost connection to the store ends the worker, a little later.
     with contextlib.suppress(AttributeError):

@@ -18,10 +18,12 @@ import torch.distributed as dist
 from nonuniform.train.alarm import Alarm
 from nonuniform.train.membership import Board
 from nonuniform.train.progress import Progress
+from nonuniform.train.seal import Forged
 from nonuniform.train.spawn import leave_orphaned
 
 LISTEN_S = 3600.0  # a dead store ends the wait at once; asking more often would tell nothing
 BEATS_PER_TIMEOUT = 8
+STOPPED_S = 1.0  # who oversleeps by more was stopped, not busy
 SHORTEST_BEAT_S, LONGEST_BEAT_S = 0.05, 1.0
 
 
@@ -85,7 +87,7 @@ class Watch:
                 reason = self._board.wait_end(self._generation, LISTEN_S)
             except dist.DistStoreError:
                 continue  # nothing happened for a while
-            except RuntimeError:
+            except (RuntimeError, Forged):
                 self._when_orphaned()
                 return
             self.alarm(self._generation).ring(reason)
@@ -109,4 +111,8 @@ class Pulse:
             except RuntimeError:
                 self._when_orphaned()
                 return
+            before = time.monotonic()
             time.sleep(vital.beat_s)
+            overslept = time.monotonic() - before - vital.beat_s
+            if overslept > STOPPED_S:
+                vital.progress.forgive(overslept)

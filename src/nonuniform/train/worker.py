@@ -37,6 +37,7 @@ from nonuniform.train.data import Corpus, job_windows
 from nonuniform.train.device import take_device
 from nonuniform.train.groups import Group, Reaper, fabric_for, open_group
 from nonuniform.train.keeper import Keeper
+from nonuniform.train.lock import RunLock
 from nonuniform.train.membership import Board, connect_board, connect_store
 from nonuniform.train.progress import Progress
 from nonuniform.train.session import DTYPES, Session, job_plan, open_groups, open_session
@@ -69,6 +70,7 @@ class WorkerOrders:
     secret: str
     after: int
     device: str
+    folder: Path
     checkpoints: Path
 
     @property
@@ -85,6 +87,8 @@ def worker_main(orders: WorkerOrders) -> None:
 
 def live(orders: WorkerOrders, kind: Callable[[WorkerOrders, Board], Worker]) -> None:
     torch.set_num_threads(1)
+    with contextlib.suppress(OSError):  # as long as this process lives; a full disk is no reason
+        RunLock(orders.folder).share()
     board = connect_board(orders.address, orders.port, orders.patience_s, orders.secret)
     status = DONE
     worker: Worker | None = None
@@ -147,7 +151,7 @@ class Worker:
 
     def make_keeper(self) -> Keeper:
         orders = self.orders
-        return Keeper(orders.gpu, self.plan, orders.checkpoints, self._connect_board)
+        return Keeper(orders.gpu, self.plan, orders.checkpoints, self.board, self._connect_board)
 
     def connect(self, store: Any, name: str, rank: int, size: int, alarm: Alarm) -> Group:
         return open_group(store, name, rank, size, alarm, self.fabric)
@@ -163,6 +167,7 @@ class Worker:
             record = self._next_record(generation)
             self._check_life(record)
             if record.task == "leave":
+                self.keeper.finish(self.orders.patience_s)
                 return
             self._live_through(record)
             self.board.report(generation, self._report(), self.orders.life)
@@ -180,8 +185,9 @@ class Worker:
             else:
                 self._take_part(record, member, alarm, kept)
         except GenerationDead:
-            if self._orphan.is_set():
-                raise
+            pass
+        if self._orphan.is_set():
+            raise GenerationDead("the launcher is gone")
         # The last references to the groups go here: dropped by this thread they would block it.
         self.cycle = None
         self.reaper.drop(kept)
@@ -198,7 +204,8 @@ class Worker:
         """Write what a checkpoint needs of this rank's shard."""
         if self.state is not None and self.orders.gpu in record.holdings:
             self.progress.at("checkpoint")
-            self.keeper.save(record, self.state)
+            with self.progress.waiting():  # for a disk; how long that may take is not ours to say
+                self.keeper.save(record, self.state)
 
     def _lend(self, record: Record, alarm: Alarm, kept: list[Any]) -> None:
         """A spare keeps its shard as long as it is that of the committed step: it may be the last
@@ -338,8 +345,7 @@ class Worker:
         if self.job.run.check_units:
             hashes = audit.dumps(audit.unit_hashes(session.state))
             self.board.say_units(record.generation, step, self.orders.gpu, hashes)
-        every = self.job.checkpoint.every
-        if every and step % every == 0 and step < self.job.run.steps:
+        if self.job.checkpoint.due(step, self.job.run.steps):
             self.progress.at("checkpoint")
             self.keeper.begin(record, session.state)
 
@@ -363,14 +369,17 @@ class Worker:
             return
         current = cycle if cycle is not None and cycle.session.state is state else None
         identity = Identity.of(self.job, self.orders.corpus).to_json()
-        self.keeper.rescue(state, current.record if current else None, identity)
+        # A commit shows that all members have settled: then each has its share to write.
+        settled = current is not None and current.committed > 0
+        record = current.record if current is not None and settled else None
+        self.keeper.rescue(state, record, identity)
         if current is None or current.pending is None:
             return
         work, _, vote = current.pending
         if work.kind == "train" and work.step == state.step + 1:
             self.keeper.note(current.record, vote, current.rank.validated)
             current.apply_pending()
-            self.keeper.rescue(state, current.record, identity)
+            self.keeper.rescue(state, record, identity)
 
 
 def _leave_after(seconds: float) -> None:

@@ -24,6 +24,8 @@ from nonuniform.train.checkpoint.manifest import check_cover
 from nonuniform.train.checkpoint.part import Part, Snapshot, file_stem, write_part
 from nonuniform.train.checkpoint.shelf import RESCUE, Checkpoint, Shelf
 
+INCOMPLETE = "rescue-incomplete"
+
 
 class Rescued(NamedTuple):
     """`parts` are cut down to what is used of them; `extras` belong to them one by one."""
@@ -67,6 +69,24 @@ def find_rescued(folder: Path, plan: ModelPlan) -> Rescued | None:
             continue
         return Rescued(step, parts, [extra for _, extra in chosen])
     return None
+
+
+def rescued_identity(folder: Path) -> Identity | None:
+    """Of the job whose ranks have rescued something, complete or not."""
+    for _, extra in _descriptions(folder / RESCUE):
+        with suppress(ValueError, LookupError, TypeError):
+            return Identity.from_json(extra["identity"])
+    return None
+
+
+def set_aside(folder: Path) -> bool:
+    """Put what is not complete where nobody takes it for a rescue, and nobody loses it either;
+    whether there was anything."""
+    if not (folder / RESCUE).exists():
+        return False
+    shutil.rmtree(folder / INCOMPLETE, ignore_errors=True)
+    os.rename(folder / RESCUE, folder / INCOMPLETE)
+    return True
 
 
 def adopt_rescued(

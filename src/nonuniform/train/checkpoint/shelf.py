@@ -1,10 +1,10 @@
 """The folder of a job's checkpoints: published as a whole, found again, damaged ones passed over.
 
-In: parts that ranks have written into a folder that `open_part_folder` made. Out: `step-00000040/`
+In: parts that ranks have written into a `part_folder`. Out: `step-00000040/`
 and a link `latest` to the newest. DESIGN "Generations" (the last checkpoint). Knows nothing of
 ranks or of when a checkpoint is due. One process at a time may write to a shelf.
 
-    step-00000040.part      being written: worthless until renamed, removed by `sweep`
+    step-00000040.g3.part   being written, in generation 3: worthless until renamed, see `sweep`
     step-00000040           whole: manifest, torch's metadata and all files were forced to disk
     step-00000040.replaced  stood where another one of the same step is being put; whole
     step-00000040.gone      being removed
@@ -39,7 +39,7 @@ __all__ = ["LATEST", "MANIFEST", "Checkpoint", "Identity", "Shelf", "read_manife
 
 LATEST, MANIFEST, METADATA, RESCUE = "latest", "manifest.json", ".metadata", "rescue"
 _PART, _REPLACED, _GONE = ".part", ".replaced", ".gone"
-_NAME = re.compile(r"step-([0-9]{8,18})(\.[a-z]+)?")
+_NAME = re.compile(r"step-([0-9]{8,18})((?:\.g[0-9]+)?(?:\.[a-z]+)?)")
 
 
 @dataclass(frozen=True)
@@ -82,20 +82,21 @@ class Shelf:
         self.folder = folder
         self.keep = keep
 
-    def part_folder(self, step: int) -> Path:
-        """Where the parts of a checkpoint are written."""
-        return self._path(step, _PART)
+    def part_folder(self, step: int, generation: int = 0) -> Path:
+        """Where the parts of a checkpoint are written. Attempts of different generations never meet
+        in one: what a late rank still writes of an earlier one belongs to nothing."""
+        return self._path(step, _attempt(generation))
 
-    def open_part_folder(self, step: int) -> Path:
+    def open_part_folder(self, step: int, generation: int = 0) -> Path:
         """An empty folder for the parts of a checkpoint."""
-        self.discard(step)
-        path = self.part_folder(step)
+        self.discard(step, generation)
+        path = self.part_folder(step, generation)
         path.mkdir(parents=True)
         return path
 
-    def discard(self, step: int) -> None:
+    def discard(self, step: int, generation: int = 0) -> None:
         """Remove an unfinished checkpoint, if there is one."""
-        _remove(self._path(step, _PART))
+        _remove(self.part_folder(step, generation))
 
     def complete(
         self,
@@ -104,6 +105,7 @@ class Shelf:
         identity: Identity,
         parts: Sequence[Part],
         plan: ModelPlan,
+        generation: int = 0,
     ) -> Checkpoint:
         """Publish what the parts make up. RunFailed where they lack or repeat something, OSError
         where the disk does not take it; then `discard` may be called or the parts be mended."""
@@ -112,43 +114,22 @@ class Shelf:
                 raise RunFailed(f"checkpoint of step {step}: GPU {part.gpu} wrote step {part.step}")
         check_cover(plan, parts, identity.dtype)
         files = tuple(file for part in parts for file in part.files)
-        _check_sizes(self._path(step, _PART), files)
-        manifest = self._describe(step, validated, identity, parts)
-        self._publish(step)
+        folder = self.part_folder(step, generation)
+        _check_sizes(folder, files)
+        manifest = _describe(folder, Description(step, validated, identity), parts)
+        self._publish(step, folder)
         replace_link(self.folder / LATEST, _name(step))
         self._prune(step)
         return Checkpoint(self._path(step), manifest)
 
-    def _describe(
-        self, step: int, validated: int, identity: Identity, parts: Sequence[Part]
-    ) -> Manifest:
-        """Write both descriptions into the folder of the parts and force them to disk."""
-        from nonuniform.train.checkpoint.dcp import metadata_bytes  # slow to import: see there
-
-        folder = self._path(step, _PART)
-        items = tuple(
-            sorted(
-                (item for part in parts for item in part.items),
-                key=lambda item: (item.fqn, item.offsets),
-            )
-        )
-        metadata = metadata_bytes(items)
-        described = PartFile(METADATA, len(metadata), zlib.crc32(metadata))
-        files = sorted((file for part in parts for file in part.files), key=lambda file: file.name)
-        manifest = Manifest(step, validated, identity, (*files, described), items)
-        write_file(folder / METADATA, metadata)
-        write_file(folder / MANIFEST, manifest.to_bytes())
-        sync_folder(folder)
-        return manifest
-
-    def _publish(self, step: int) -> None:
+    def _publish(self, step: int, folder: Path) -> None:
         """A folder cannot be renamed over another one, so an older one of the same step (of a run
         that started anew) steps aside first; in between it is still found under its other name."""
         path, aside = self._path(step), self._path(step, _REPLACED)
         if path.exists():
             _remove(aside)
             os.rename(path, aside)
-        os.rename(self._path(step, _PART), path)
+        os.rename(folder, path)
         sync_folder(self.folder)
         _remove(aside)
 
@@ -183,6 +164,13 @@ class Shelf:
                 rejected.append((path.name, str(error)))
         return None, tuple(rejected)
 
+    def prepare(self) -> None:
+        """OSError where no checkpoint could be written, before a run depends on it."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        probe = self.folder / ".probe"
+        probe.touch()
+        probe.unlink()
+
     def steps(self) -> tuple[int, ...]:
         """Of the published checkpoints, ascending; whether they can be read is not looked at."""
         return tuple(sorted(step for step, _ in self._published()))
@@ -201,7 +189,7 @@ class Shelf:
             path = self._path(step, ending)
             if ending == _REPLACED and not self._path(step).exists():
                 os.rename(path, self._path(step))
-            elif ending in (_PART, _GONE, _REPLACED):
+            elif ending.endswith((_PART, _GONE, _REPLACED)):
                 _remove(path)
 
     def _path(self, step: int, ending: str = "") -> Path:
@@ -223,6 +211,39 @@ class Shelf:
         for step, ending in found:
             if ending == "" or (ending == _REPLACED and (step, "") not in found):
                 yield step, self._path(step, ending)
+
+
+@dataclass(frozen=True)
+class Description:
+    """What a manifest says besides the files."""
+
+    step: int
+    validated: int
+    identity: Identity
+
+
+def _describe(folder: Path, about: Description, parts: Sequence[Part]) -> Manifest:
+    """Write both descriptions into the folder of the parts and force them to disk."""
+    from nonuniform.train.checkpoint.dcp import metadata_bytes  # slow to import: see there
+
+    items = tuple(
+        sorted(
+            (item for part in parts for item in part.items),
+            key=lambda item: (item.fqn, item.offsets),
+        )
+    )
+    metadata = metadata_bytes(items)
+    described = PartFile(METADATA, len(metadata), zlib.crc32(metadata))
+    files = sorted((file for part in parts for file in part.files), key=lambda file: file.name)
+    manifest = Manifest(about.step, about.validated, about.identity, (*files, described), items)
+    write_file(folder / METADATA, metadata)
+    write_file(folder / MANIFEST, manifest.to_bytes())
+    sync_folder(folder)
+    return manifest
+
+
+def _attempt(generation: int) -> str:
+    return f".g{generation}{_PART}" if generation else _PART
 
 
 def _check_sizes(folder: Path, files: Sequence[PartFile]) -> None:
