@@ -1,5 +1,4 @@
-"""The invented runs of `rehearsal.py`, for the tests of the view and of the demo; settings that hold
-on a busy machine too."""
+"""The invented runs of `rehearsal.py`, for the view and the demo; settings for a busy machine."""
 
 from __future__ import annotations
 

@@ -322,6 +322,24 @@ def test_what_somebody_else_has_written_is_not_there(hosted: Hosted) -> None:
     assert board.wait_record(30, 1.0).generation == 30
 
 
+def test_a_forged_vote_or_wish_does_not_count(hosted: Hosted) -> None:
+    """Nor is it an error of the rank that looks: it is as if nobody had said it."""
+    port = hosted[1]
+    board = connect_board("127.0.0.1", port, 10.0, SECRET)
+    stranger = connect_board("127.0.0.1", port, 10.0, "guessed")
+    work = Work("train", 71)
+    board.put_vote(vote("0/0", step=71))
+    stranger.put_vote(vote("0/1", step=71))
+    stranger.request_pause(31)
+    assert board.all_voted(3, work, ["0/0"])
+    assert not board.all_voted(3, work, ["0/0", "0/1"])
+    assert not board.pause_wanted(31)
+    board.put_vote(vote("0/1", step=71))
+    board.request_pause(31)
+    assert board.all_voted(3, work, ["0/0", "0/1"])
+    assert board.pause_wanted(31)
+
+
 def test_each_life_of_a_gpu_speaks_for_itself(board: Board) -> None:
     board.ready("0/1", 2)
     assert board.is_ready("0/1", 2)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from types import SimpleNamespace
 
 import pytest
 
-from nonuniform.train.interrupt import SIGNALS, Interrupt
+from nonuniform.train import interrupt as interrupt_module
+from nonuniform.train.interrupt import SIGNALS, TOGETHER_S, Interrupt
 
 
 def test_without_a_signal_there_is_nothing() -> None:
@@ -25,11 +27,37 @@ def test_a_signal_is_counted_and_ends_nothing(number: signal.Signals) -> None:
     assert signal.getsignal(number) is before
 
 
-def test_the_first_signal_has_the_name_and_each_one_counts() -> None:
+def test_the_first_signal_has_the_name_and_each_one_counts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(interrupt_module, "TOGETHER_S", -1.0)  # none come together
     with Interrupt() as interrupt:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGINT):
             os.kill(os.getpid(), number)
         assert (interrupt.count, interrupt.name) == (3, "SIGTERM")
+
+
+def test_signals_that_come_together_are_one_wish() -> None:
+    """A terminal that closes sends several, a batch system one to every process and then again."""
+    with Interrupt() as interrupt:
+        for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGINT):
+            os.kill(os.getpid(), number)
+        assert (interrupt.count, interrupt.name) == (1, "SIGHUP")
+
+
+@pytest.mark.parametrize(
+    ("after_s", "count"), [(0.0, 1), (TOGETHER_S - 0.01, 1), (TOGETHER_S + 0.01, 2), (60.0, 2)]
+)
+def test_a_signal_that_comes_later_is_a_second_wish(
+    monkeypatch: pytest.MonkeyPatch, after_s: float, count: int
+) -> None:
+    moments = iter([100.0, 100.0 + after_s])
+    clock = SimpleNamespace(monotonic=lambda: next(moments))
+    monkeypatch.setattr(interrupt_module, "time", clock)
+    with Interrupt() as interrupt:
+        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert (interrupt.count, interrupt.name) == (count, "SIGINT")
 
 
 def test_after_it_a_person_can_end_the_process_as_before() -> None:

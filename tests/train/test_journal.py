@@ -215,12 +215,23 @@ def test_a_folder_without_a_run_can_be_resumed(tmp_path: Path) -> None:
 def test_steps_after_a_point_are_taken_out_of_the_log(tmp_path: Path, step: int) -> None:
     folder = fill(tmp_path, 4)
     folder.rewind(step)
-    last = min(step, 4)
-    assert written(tmp_path) == list(range(1, last + 1))
-    with pytest.raises(RunFailed, match=f"expected {last + 1}"):
-        folder.log_step(replace(STEP, step=last + 2))
-    folder.log_step(replace(STEP, step=last + 1))
-    assert written(tmp_path) == list(range(1, last + 2))
+    kept = list(range(1, min(step, 4) + 1))
+    assert (folder.last_step, written(tmp_path)) == (step, kept)
+    with pytest.raises(RunFailed, match=f"expected {step + 1}"):
+        folder.log_step(replace(STEP, step=step + 2))
+    folder.log_step(replace(STEP, step=step + 1))
+    assert written(tmp_path) == [*kept, step + 1]
+
+
+def test_a_live_run_knows_its_step_and_only_one_that_is_resumed_asks_the_file(
+    tmp_path: Path,
+) -> None:
+    """A run that began at a later step, without the log of the earlier ones, goes back."""
+    folder = RunFolder.create(tmp_path, last_step=40)
+    folder.log_step(replace(STEP, step=41))
+    folder.rewind(38)
+    assert (folder.last_step, written(tmp_path)) == (38, [])
+    assert RunFolder.resume(tmp_path, 38).last_step == 0
 
 
 def test_of_two_runs_that_begin_in_one_folder_one_is_refused(tmp_path: Path) -> None:

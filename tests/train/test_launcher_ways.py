@@ -305,7 +305,8 @@ def test_a_person_ends_the_run_and_no_step_is_torn(run: Run) -> None:
     assert run.left == []
 
 
-def test_who_asks_twice_is_not_kept_waiting(run: Run) -> None:
+def test_who_asks_twice_is_not_kept_waiting(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nonuniform.train.interrupt.TOGETHER_S", -1.0)  # none come together
     script = both(once(press(run, 2), "0/0", "train 3"), once(Ghost.work_forever, "1/1", "train 3"))
     with pytest.raises(RunFailed, match=r"^interrupted by SIGINT after step 2$"):
         run(script, hang_timeout_s=60.0)
@@ -349,8 +350,11 @@ def test_a_checkpoint_that_everybody_goes_back_to(run: Run) -> None:
     """All that hold some unit are lost after step 3: steps 2 and 3 are done again."""
 
     def there_is_one(launcher: Launcher) -> None:
+        saver = launcher.crew.saver
+        asked: list[float] = []
         found = (Found(Position(1, 0), "step-00000001"), (("step-00000003", "torn"),))
-        launcher.crew.saver.newest = lambda patience_s: found  # type: ignore[method-assign]
+        saver.recall = asked.append  # type: ignore[method-assign,assignment]
+        saver.recalled = lambda: found if asked and asked.pop() else None  # type: ignore[method-assign]
 
     run.before = there_is_one
     run(both(once(die, "0/1", "train 4"), once(die, "1/1", "train 4")))

@@ -232,12 +232,24 @@ def test_what_the_file_says_becomes_what_it_means(world: World, path: Path) -> N
         Returned("1/1", "repaired"),
         Drained("0/0", "XID 79"),
         Drained("0/1", "drained as told"),
+        Drained("1/2", "failed as told"),
     ]
-    assert world.killed == ["1/0"], "1/2 does not live"
+    assert world.killed == ["1/0"], "1/2 does not live, and shall not come back"
     ((kind, reason, _),) = world.told
     assert kind == "order"
     assert reason.startswith("not understood: health.jsonl: what: ")
     assert world.due(orders, 0) == []
+
+
+def test_one_that_is_said_to_have_failed_is_killed_or_kept_from_coming_back(
+    world: World, path: Path
+) -> None:
+    orders = world.orders()
+    append(path, row(kind="failed", gpu="0/1", reason="XID 48"))
+    append(path, row(kind="failed", gpu="2/0", reason="XID 79"))
+    assert world.due(orders, 0) == [Drained("2/0", "XID 79")]
+    assert world.killed == ["0/1"]
+    assert world.told == []
 
 
 def test_the_file_is_not_looked_at_all_the_time(

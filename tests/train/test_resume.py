@@ -15,8 +15,8 @@ from nonuniform.placement.placement import Placement, ReplicaPlacement
 from nonuniform.protocol.commit import Vote
 from nonuniform.protocol.record import LoggedStep, Position, Record
 from nonuniform.train.checkpoint.part import all_units, take_snapshot
-from nonuniform.train.checkpoint.rescue import RESCUE, write_rescue
-from nonuniform.train.checkpoint.shelf import Shelf
+from nonuniform.train.checkpoint.rescue import INCOMPLETE, write_rescue
+from nonuniform.train.checkpoint.shelf import RESCUE, Shelf
 from nonuniform.train.keeper import Keeper
 from nonuniform.train.resume import Beginning, find_beginning
 
@@ -61,6 +61,11 @@ def row(vote: Vote, validated: int) -> dict[str, Any]:
     return found
 
 
+def everything(shelf: Shelf) -> dict[Path, bytes]:
+    """All folders and files of the shelf with what is in them."""
+    return {path: path.read_bytes() if path.is_file() else b"" for path in shelf.folder.rglob("*")}
+
+
 def kinds(beginning: Beginning) -> list[str]:
     return [kind for kind, _ in beginning.notes]
 
@@ -94,19 +99,39 @@ def test_one_that_is_damaged_is_told_by_name_and_the_one_before_is_taken(shelf: 
     assert reason.startswith(f"step-00000006: {file.name}: ")
 
 
-def test_when_all_are_damaged_a_run_begins_at_the_beginning_and_says_so(shelf: Shelf) -> None:
+def test_when_all_are_damaged_nothing_is_touched_and_the_newest_is_named(shelf: Shelf) -> None:
+    """Whoever wants to begin anew says so: days of work may be saved by a repair."""
+    for step in (4, 6):
+        save(shelf, PLAN, WHOLE, HELD, step)
+        (shelf.folder / f"step-{step:08d}" / "manifest.json").unlink()
+    shelf.open_part_folder(8, 3)
+    rescue(shelf, 7, [(vote(7), 0)], gpus="1/")
+    next((shelf.folder / RESCUE).glob("*gpu-1-0*.distcp")).unlink()
+    before = everything(shelf)
+    with pytest.raises(BadInput) as error:
+        begin(shelf)
+    assert str(error.value) == (
+        f"--resume: {shelf.folder}: none of 2 checkpoints can be read, step-00000006: "
+        "manifest.json: No such file or directory; --overwrite begins anew"
+    )
+    assert everything(shelf) == before
+
+
+def test_when_all_are_damaged_a_rescue_is_taken(shelf: Shelf) -> None:
     save(shelf, PLAN, WHOLE, HELD, 4)
     (shelf.folder / "step-00000004" / "manifest.json").unlink()
+    rescue(shelf, 6, [(vote(6), 0)])
     beginning = begin(shelf)
-    assert (beginning.position, beginning.load) == (Position(0, 0), "")
-    assert kinds(beginning) == ["checkpoint_rejected", "resumed"]
+    assert beginning.position == Position(6, 0)
+    assert kinds(beginning) == ["checkpoint_rejected", "rescued", "resumed"]
 
 
-def test_what_a_crash_has_left_is_cleared_away(shelf: Shelf) -> None:
+@pytest.mark.parametrize("generation", [0, 3])
+def test_what_a_crash_has_left_is_cleared_away(shelf: Shelf, generation: int) -> None:
     save(shelf, PLAN, WHOLE, HELD, 4)
-    shelf.open_part_folder(6)
+    shelf.open_part_folder(6, generation)
     assert begin(shelf).load == "step-00000004"
-    assert not shelf.part_folder(6).exists()
+    assert not shelf.part_folder(6, generation).exists()
 
 
 def test_a_checkpoint_of_another_job_is_bad_input_with_the_key(shelf: Shelf) -> None:
@@ -119,11 +144,23 @@ def test_a_checkpoint_of_another_job_is_bad_input_with_the_key(shelf: Shelf) -> 
     assert str(error.value) == expected
 
 
-def test_what_ranks_have_rescued_of_another_job_is_bad_input_and_stays(shelf: Shelf) -> None:
-    rescue(shelf, 6, [(vote(6), 0)])
-    with pytest.raises(BadInput, match=r"\[run\] seed = 2, but the checkpoint was written with 1"):
+@pytest.mark.parametrize("whole", [True, False])
+def test_what_ranks_have_rescued_of_another_job_is_bad_input_and_stays(
+    shelf: Shelf, whole: bool
+) -> None:
+    """Before anything is touched: what a crash has left of the other job is not cleared either."""
+    rescue(shelf, 6, [(vote(6), 0)], gpus="0/ 1/" if whole else "1/")
+    if not whole:
+        next((shelf.folder / RESCUE).glob("*gpu-1-0*.distcp")).unlink()
+    shelf.open_part_folder(8, 3)
+    before = everything(shelf)
+    with pytest.raises(BadInput) as error:
         find_beginning(shelf, replace(identity(), seed=2), PLAN)
-    assert begin(shelf).position == Position(6, 0), "it is still there for the right job"
+    assert str(error.value) == (
+        f"--resume: {shelf.folder / RESCUE}: [run] seed = 2, but the checkpoint was written with 1"
+    )
+    assert everything(shelf) == before
+    assert begin(shelf).position == Position(6 * whole, 0), "it was there for the right job"
 
 
 def test_what_ranks_have_rescued_counts_if_it_is_newer(shelf: Shelf) -> None:
@@ -151,12 +188,19 @@ def test_what_ranks_have_rescued_is_dropped_if_it_is_not_newer(shelf: Shelf, ste
     assert not (shelf.folder / RESCUE).exists()
 
 
-def test_what_ranks_have_rescued_is_dropped_if_it_is_not_whole(shelf: Shelf) -> None:
+def test_what_ranks_have_rescued_is_set_aside_and_told_if_it_is_not_whole(shelf: Shelf) -> None:
     save(shelf, PLAN, WHOLE, HELD, 4)
     rescue(shelf, 6, [(vote(6), 0)], gpus="1/")
     next((shelf.folder / RESCUE).glob("*gpu-1-0*.distcp")).unlink()
-    assert begin(shelf).load == "step-00000004"
+    kept = sorted(path.name for path in (shelf.folder / RESCUE).iterdir())
+    beginning = begin(shelf)
+    assert beginning.load == "step-00000004"
+    assert kinds(beginning) == ["rescue_incomplete", "resumed"]
+    assert beginning.notes[0][1] == "some ranks wrote nothing: kept in rescue-incomplete"
     assert not (shelf.folder / RESCUE).exists()
+    assert sorted(path.name for path in (shelf.folder / INCOMPLETE).iterdir()) == kept
+    assert kinds(begin(shelf)) == ["resumed"], "told once"
+    assert (shelf.folder / INCOMPLETE).exists()
 
 
 def test_the_log_gets_the_steps_that_ranks_remember(shelf: Shelf) -> None:

@@ -65,7 +65,7 @@ def roster(spawner: Spawner, tmp_path: Path) -> Roster:
         windows=nothing,
         port=4321,
         secret="secret",
-        logs=tmp_path,
+        logs=tmp_path / "workers",
         device="cpu",
         checkpoints=tmp_path / "checkpoints",
     )
@@ -79,7 +79,7 @@ def test_a_worker_is_told_who_it_is_and_where_the_board_is(
     assert (process.gpu, process.life) == ("1/0", 1)
     (log, target, orders), *rest = spawner.asked
     assert rest == []
-    assert log == tmp_path / "gpu-1-0.log"
+    assert log == tmp_path / "workers" / "gpu-1-0.log"
     assert target is worker_main
     assert orders == WorkerOrders(
         gpu="1/0",
@@ -91,6 +91,7 @@ def test_a_worker_is_told_who_it_is_and_where_the_board_is(
         secret="secret",
         after=4,
         device="cpu",
+        folder=tmp_path,
         checkpoints=tmp_path / "checkpoints",
     )
 

@@ -20,7 +20,7 @@ from nonuniform.reshard.transfer import Holding
 from nonuniform.train.checkpoint.part import write_part
 from nonuniform.train.checkpoint.shelf import Shelf
 from nonuniform.train.membership import Board
-from nonuniform.train.saver import Result, Saver, savers
+from nonuniform.train.saver import Rejected, Result, Saver, savers
 from nonuniform.train.seal import SealedStore
 
 PLAN = plan_of(SHARED_KV, 3)
@@ -48,7 +48,7 @@ def saver(board: Board, shelf: Shelf) -> Saver:
 def write(board: Board, shelf: Shelf, generation: int, step: int, gpus: Iterable[str]) -> None:
     """These ranks write their parts and tell of them."""
     taken = snapshots(PLAN, WHOLE, HELD, step)
-    folder = shelf.part_folder(step)
+    folder = shelf.part_folder(step, generation)
     folder.mkdir(parents=True, exist_ok=True)
     for gpu in gpus:
         part = write_part(taken[gpu], folder, gpu)
@@ -63,6 +63,17 @@ def come_to(saver: Saver, count: int = 1) -> list[Result]:
         time.sleep(0.002)
     assert saver.poll() == []
     return results
+
+
+def look(saver: Saver, patience_s: float = 20.0) -> tuple[Found, Rejected]:
+    """What is found, and nothing after it: each search is told once."""
+    saver.recall(patience_s)
+    limit = time.monotonic() + 20.0
+    while (answer := saver.recalled()) is None and time.monotonic() < limit:
+        time.sleep(0.002)
+    assert answer is not None
+    assert saver.recalled() is None
+    return answer
 
 
 def test_a_checkpoint_is_published_once_all_parts_are_there(
@@ -85,13 +96,31 @@ def test_a_checkpoint_is_published_once_all_parts_are_there(
 
 
 def test_parts_of_another_generation_do_not_count(board: Board, shelf: Shelf, saver: Saver) -> None:
-    """Those of a step that was dropped and is done again."""
+    """Those of a step that was dropped and is done again: the attempts never meet in a folder."""
     write(board, shelf, 3, 6, GPUS)
     saver.expect(4, Position(6, 3), GPUS)
     assert saver.poll() == []
     assert saver.busy()
     write(board, shelf, 4, 6, GPUS)
+    late = shelf.part_folder(6, 3)
+    before = {path.name: path.read_bytes() for path in late.iterdir()}
     assert come_to(saver)[0].problem == ""
+    assert {path.name: path.read_bytes() for path in late.iterdir()} == before
+    assert not shelf.part_folder(6, 4).exists()
+
+
+def test_an_attempt_that_fails_takes_nothing_from_the_next_one_of_the_same_step(
+    board: Board, shelf: Shelf, saver: Saver
+) -> None:
+    saver.expect(3, Position(6, 3), GPUS)
+    saver.expect(4, Position(6, 3), GPUS)
+    write(board, shelf, 4, 6, GPUS)
+    write(board, shelf, 3, 6, GPUS[1:])
+    saver.lose(GPUS[0])
+    first, second = come_to(saver, 2)
+    assert (first.generation, first.problem) == (3, "GPU 0/0 was lost before its part was there")
+    assert second == Result(4, 6, "step-00000006", "")
+    assert not shelf.part_folder(6, 3).exists()
 
 
 def test_a_rank_that_cannot_write_gives_the_reason_when_the_others_have_told(
@@ -103,11 +132,11 @@ def test_a_rank_that_cannot_write_gives_the_reason_when_the_others_have_told(
     board.say_part(4, 6, GPUS[1], {"problem": f"GPU {GPUS[1]}: too late to be the reason"})
     write(board, shelf, 4, 6, GPUS[2:-1])
     assert saver.poll() == []
-    assert shelf.part_folder(6).exists()
+    assert shelf.part_folder(6, 4).exists()
     write(board, shelf, 4, 6, GPUS[-1:])
     (result,) = come_to(saver)
     assert result == Result(4, 6, "step-00000006", "GPU 0/0: No space left on device")
-    assert not shelf.part_folder(6).exists()
+    assert not shelf.part_folder(6, 4).exists()
     assert shelf.steps() == ()
 
 
@@ -181,11 +210,15 @@ def test_who_looks_for_the_newest_waits_for_one_that_is_being_written_but_not_fo
 ) -> None:
     save(shelf, PLAN, WHOLE, HELD, 4)
     saver.expect(4, Position(6, 3), GPUS)
+    saver.recall(20.0)
+    for _ in range(5):
+        assert saver.recalled() is None
+        time.sleep(0.01)
     write(board, shelf, 4, 6, GPUS)
-    assert saver.newest(20.0) == (Found(Position(6, 3), "step-00000006"), ())
     assert come_to(saver) == [Result(4, 6, "step-00000006", "")], "it is told all the same"
+    assert look(saver) == (Found(Position(6, 3), "step-00000006"), ())
     saver.expect(4, Position(8, 3), GPUS)
-    assert saver.newest(0.05) == (Found(Position(6, 3), "step-00000006"), ())
+    assert look(saver, 0.05) == (Found(Position(6, 3), "step-00000006"), ())
     assert saver.busy()
 
 
@@ -197,7 +230,7 @@ def test_parts_that_do_not_make_a_whole_are_a_problem(
     (result,) = come_to(saver)
     assert result.problem
     assert shelf.steps() == ()
-    assert not shelf.part_folder(6).exists()
+    assert not shelf.part_folder(6, 4).exists()
 
 
 def test_a_disk_that_fails_is_a_problem_with_the_name_of_the_file(
@@ -213,15 +246,92 @@ def test_a_disk_that_fails_is_a_problem_with_the_name_of_the_file(
     assert result.problem == "a/file: Input/output error"
 
 
+def test_a_fault_of_ours_is_a_problem_too(
+    board: Board, shelf: Shelf, saver: Saver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Untold, everything would wait for it."""
+
+    def fail(*_: object) -> None:
+        raise KeyError("fqn")
+
+    monkeypatch.setattr(Shelf, "complete", fail)
+    saver.expect(4, Position(6, 3), GPUS)
+    write(board, shelf, 4, 6, GPUS)
+    (result,) = come_to(saver)
+    assert result.problem == "KeyError: 'fqn'"
+    assert not shelf.part_folder(6, 4).exists()
+    monkeypatch.setattr(Shelf, "newest", fail)
+    assert look(saver) == (Found(None), (("checkpoints", "KeyError: 'fqn'"),))
+
+
+def test_parts_that_do_not_come_in_time_are_a_problem(board: Board, shelf: Shelf) -> None:
+    """A disk that hangs: its rank lives, and tells of nothing."""
+    saver = Saver(board, shelf, identity(), PLAN, patience_s=0.1)
+    start = time.monotonic()
+    saver.expect(4, Position(6, 3), GPUS)
+    write(board, shelf, 4, 6, GPUS[2:])
+    (result,) = come_to(saver)
+    assert 0.1 <= time.monotonic() - start < 10.0
+    assert result.problem == "GPU 0/0, 0/1 did not write its part within 0.1 s"
+    assert shelf.steps() == ()
+    assert not shelf.part_folder(6, 4).exists()
+    assert not saver.busy()
+    board.say_part(4, 6, GPUS[0], {"problem": "far too late"})
+    saver.expect(5, Position(8, 3), GPUS)
+    write(board, shelf, 5, 8, GPUS)
+    assert come_to(saver) == [Result(5, 8, "step-00000008", "")], "the next one is in time"
+
+
+def test_a_reason_that_a_rank_gave_stays_the_reason_when_another_is_late(
+    board: Board, shelf: Shelf
+) -> None:
+    saver = Saver(board, shelf, identity(), PLAN, patience_s=0.1)
+    saver.expect(4, Position(6, 3), GPUS)
+    board.say_part(4, 6, GPUS[0], {"problem": f"GPU {GPUS[0]}: No space left on device"})
+    (result,) = come_to(saver)
+    assert result.problem == "GPU 0/0: No space left on device"
+
+
+def test_at_the_end_nobody_waits_for_what_is_not_complete(
+    board: Board, shelf: Shelf, saver: Saver
+) -> None:
+    assert saver.abandon() == []
+    saver.expect(4, Position(6, 3), GPUS)
+    board.say_part(4, 6, GPUS[0], {"problem": "No space left on device"})
+    saver.expect(4, Position(8, 3), GPUS)
+    write(board, shelf, 4, 8, GPUS[1:])
+    start = time.monotonic()
+    assert saver.abandon() == [
+        Result(4, 6, "step-00000006", "No space left on device"),
+        Result(4, 8, "step-00000008", "not complete when the run ended"),
+    ]
+    assert time.monotonic() - start < 5.0
+    assert not saver.busy()
+    assert saver.poll() == saver.abandon() == []
+
+
+def test_at_the_end_one_that_is_complete_is_told_as_such(
+    board: Board, shelf: Shelf, saver: Saver
+) -> None:
+    saver.expect(4, Position(6, 3), GPUS)
+    write(board, shelf, 4, 6, GPUS)
+    assert saver.poll() == []
+    publishing = saver._attempts[0].publishing
+    assert publishing is not None
+    publishing.join(20.0)
+    assert saver.abandon() == [Result(4, 6, "step-00000006", "")]
+
+
 def test_the_newest_that_can_be_read_and_the_names_of_those_that_cannot(
     shelf: Shelf, saver: Saver
 ) -> None:
-    assert saver.newest(0.0) == (Found(None), ())
+    assert saver.recalled() is None, "nobody has asked"
+    assert look(saver) == (Found(None), ())
     for step in (4, 6):
         save(shelf, PLAN, WHOLE, HELD, step)
-    assert saver.newest(0.0) == (Found(Position(6, 5), "step-00000006"), ())
+    assert look(saver) == (Found(Position(6, 5), "step-00000006"), ())
     (shelf.folder / "step-00000006" / "manifest.json").write_text("{")
-    found, ((name, reason),) = saver.newest(0.0)
+    found, ((name, reason),) = look(saver)
     assert found == Found(Position(4, 3), "step-00000004")
     assert name == "step-00000006"
     assert reason.startswith("manifest.json: ")
@@ -244,7 +354,7 @@ def test_a_checkpoint_of_what_is_left_is_whole(board: Board, shelf: Shelf, saver
     gpus = savers(PLAN, {one.gpu: (one.degree, one.label) for one in left})
     taken = snapshots(PLAN, WHOLE, left, 6)
     saver.expect(5, Position(6, 6), gpus)
-    folder = shelf.open_part_folder(6)
+    folder = shelf.open_part_folder(6, 5)
     for gpu in gpus:
         part = write_part(taken[gpu], folder, gpu)
         board.say_part(5, 6, gpu, {"part": part.to_json()})

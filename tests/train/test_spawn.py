@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -43,6 +45,12 @@ def nursery(tmp_path: Path) -> Iterator[Nursery]:
 
 
 SLEEP = "import time; time.sleep(60)"
+COUNT_LINES = """
+import time
+for _ in range(1200):
+    print("here", flush=True)
+    time.sleep(0.05)
+"""
 
 
 def test_an_end_is_seen_at_once_with_its_status(nursery: Nursery) -> None:
@@ -110,16 +118,45 @@ def test_an_exception_is_in_the_log_and_a_status(nursery: Nursery) -> None:
     assert "ValueError: out of sorts" in nursery.log("1/0").read_text()
 
 
-def test_a_process_does_not_answer_the_persons_ctrl_c(nursery: Nursery) -> None:
-    process = nursery.start("1/0", "print('up', flush=True); " + SLEEP)
-    limit = time.monotonic() + SOON_S
-    while "up" not in _text(nursery.log("1/0")) and time.monotonic() < limit:
-        time.sleep(0.01)
-    os.kill(process.pid, signal.SIGINT)
+def test_signals_that_are_the_launchers_to_answer_end_no_process(nursery: Nursery) -> None:
+    """A terminal that closes and a batch system signal everybody: the last checkpoint needs them
+    alive."""
+    process = nursery.start("1/0", COUNT_LINES)
+    _wait_for_line(nursery.log("1/0"), 1)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        os.kill(process.pid, number)
+    seen = len(_text(nursery.log("1/0")).splitlines())
     assert wait_any([process], 0.2) == []
-    os.kill(process.pid, signal.SIGTERM)
+    _wait_for_line(nursery.log("1/0"), seen + 2)  # it works on, not only lives
+    process.kill()
     assert wait_any([process], SOON_S) == [process]
-    assert process.exit_status() == -signal.SIGTERM
+    assert process.exit_status() == -signal.SIGKILL
+
+
+LAUNCHER = """
+import sys, time
+from pathlib import Path
+from nonuniform.train.spawn import Spawner
+spawner = Spawner(["nonuniform.train.lock"])
+process = spawner.start("0/0", 1, Path(sys.argv[1]), exec, sys.argv[2])
+print(process.pid, flush=True)
+time.sleep(60)
+"""
+
+
+def test_a_process_ends_with_its_launcher(tmp_path: Path) -> None:
+    log = tmp_path / "0-0.log"
+    command = [sys.executable, "-c", LAUNCHER, str(log), COUNT_LINES]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as launcher:
+        assert launcher.stdout is not None
+        pid = int(launcher.stdout.readline())
+        _wait_for_line(log, 1)
+        os.kill(pid, signal.SIGTERM)
+        launcher.kill()
+    limit = time.monotonic() + SOON_S
+    while _lives(pid) and time.monotonic() < limit:
+        time.sleep(0.01)
+    assert not _lives(pid)
 
 
 def test_ending_all_leaves_none(nursery: Nursery) -> None:
@@ -139,6 +176,13 @@ def test_signals_without_a_name_have_a_number() -> None:
 
     process = ForkedProcess("0/0", 1, 123, Ended())
     assert how_it_ended(process) == "process 123 ended (signal 40)"
+
+
+def _wait_for_line(path: Path, count: int) -> None:
+    limit = time.monotonic() + SOON_S
+    while len(_text(path).splitlines()) < count and time.monotonic() < limit:
+        time.sleep(0.01)
+    assert len(_text(path).splitlines()) >= count
 
 
 def _text(path: Path) -> str:

@@ -54,4 +54,4 @@ class Interrupt:
         now_s = time.monotonic()
         if now_s - self._last_s > TOGETHER_S:
             self._numbers.append(number)
-        self._last_s = now_s
+            self._last_s = now_s

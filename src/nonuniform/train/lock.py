@@ -28,11 +28,11 @@ class RunLock:
     def take(self, patience_s: float) -> None:
         """Be the only run of the folder. BadInput if another one's processes stay that long."""
         limit_s = time.monotonic() + patience_s
-        while not self._try(fcntl.LOCK_EX):
+        # From the second on this run's processes may hold it too.
+        while not (self._try(fcntl.LOCK_EX) and self._try(fcntl.LOCK_SH)):
             if time.monotonic() > limit_s:
                 raise BadInput(f"--out {self._path.parent}: another run is at work there")
             time.sleep(LOOK_S)
-        self._try(fcntl.LOCK_SH)  # from now on this run's processes may hold it too
 
     def share(self) -> None:
         """Hold it as one of the run's processes."""

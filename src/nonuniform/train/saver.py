@@ -184,7 +184,8 @@ class Saver:
                 attempt.problem = attempt.problem or str(said["problem"])
         if attempt.waiting and time.monotonic() > attempt.limit_s:
             late = ", ".join(sorted(attempt.waiting))
-            attempt.problem = f"GPU {late} did not write its part within {self._patience_s:g} s"
+            text = f"GPU {late} did not write its part within {self._patience_s:g} s"
+            attempt.problem = attempt.problem or text
             attempt.waiting.clear()
 
     def _publish(self, attempt: Attempt) -> None:

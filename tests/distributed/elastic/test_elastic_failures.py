@@ -176,7 +176,7 @@ def test_kills_while_groups_form(lab: Any, elastic: Any, reference: Any, draw: R
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("number", range(20))
+@pytest.mark.parametrize("number", range(8))
 def test_many_kills_while_groups_form(
     lab: Any, elastic: Any, reference: Any, draw: Random, number: int
 ) -> None:

@@ -244,3 +244,21 @@ def test_a_last_checkpoint_is_written_although_a_rank_hangs(
     assert took_s < 20.0
     assert names(run.folder) == [f"step-{run.last_step():08d}"]
     assert [pid for pids in run.pids().values() for pid in pids if psutil.pid_exists(pid)] == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP], ids=lambda n: n.name)
+def test_a_signal_to_every_process_leaves_a_checkpoint_too(
+    lab: Any, launch: Any, elastic: Any, reference: Any, number: signal.Signals
+) -> None:
+    """As a batch system sends it, or a terminal that closes."""
+    command = launch(lab.job(checkpoint={"final": True}))
+    command.live.wait_step(6)
+    os.killpg(command.process.pid, number)
+    first = command.wait()
+    assert first.status == 3, first.stderr
+    last = first.last_step()
+    assert names(first.folder) == [f"step-{last:08d}"]
+    assert first.of_kind("failed") == []
+    run = lab.train(lab.job(), out=first.folder, options=["--resume"])
+    assert run.status == 0, run.stderr
+    tail_of(run, reference, elastic)

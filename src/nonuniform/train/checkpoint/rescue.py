@@ -2,8 +2,8 @@
 
 In: a rank's snapshots, and whatever else must not be lost. Out: files in `rescue/` that each stand
 for themselves, found again later and made a checkpoint of. DESIGN "Generations": the launcher is
-gone, the state is not. Every rank writes all it holds, so most units come several times; one of
-each is taken. Ranks may be a step apart; the newest step of which all units are there counts.
+gone, the state is not. Units may come several times, and one of each is taken. Ranks may be a step
+apart; the newest step of which all units are there counts.
 """
 
 from __future__ import annotations

@@ -179,7 +179,8 @@ class Shelf:
         """Remove all checkpoints: the run starts anew."""
         for step, ending in sorted(self._found()):
             _remove(self._path(step, ending))
-        shutil.rmtree(self.folder / RESCUE, ignore_errors=True)
+        for rescue in self.folder.glob(f"{RESCUE}*"):
+            shutil.rmtree(rescue, ignore_errors=True)
         (self.folder / LATEST).unlink(missing_ok=True)
 
     def sweep(self) -> None:
