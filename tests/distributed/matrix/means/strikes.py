@@ -325,8 +325,8 @@ class StrikingKeeper(Keeper):
         super().__init__(*rest)
         self._striker = striker
 
-    def write(self, snapshot: Snapshot) -> dict[str, Any]:
-        said = super().write(snapshot)
+    def write(self, snapshot: Snapshot, generation: int) -> dict[str, Any]:
+        said = super().write(snapshot, generation)
         striker = self._striker
         if snapshot.step >= striker.strike.step and striker.is_meant("checkpoint"):
             if striker.strike.way != "drain" and not striker.has_struck():
@@ -353,8 +353,8 @@ class StrikingWorker(Worker):
 
     def make_keeper(self) -> Keeper:
         orders = self.orders
-        rest = orders.gpu, self.plan, orders.checkpoints, self._connect_board
-        return StrikingKeeper(self.striker, *rest)
+        where = orders.gpu, self.plan, orders.checkpoints
+        return StrikingKeeper(self.striker, *where, self.board, self._connect_board)
 
     def connect(self, store: Any, name: str, rank: int, size: int, alarm: Alarm) -> Group:
         inner = super().connect(store, name, rank, size, alarm)
