@@ -148,23 +148,21 @@ class Launcher:
             self._feed(ev.Interrupted(reason, save=interrupt.count == 1))
 
     def _let_them_leave(self) -> None:
-        """The processes hear that it is over and end by themselves, unless something went wrong."""
-        limit_s = time.monotonic() + END_PATIENCE_S
-        crew = self.crew
-        placed = set() if self._over is None or self._over.failed else self.state.placed()
-        while placed & set(crew.roster.living) and time.monotonic() < limit_s:
+        """The processes hear that it is over, finish what they write and end by themselves; where
+        something went wrong only what is being written is waited for, and not for long."""
+        crew, failed = self.crew, self._over is None or self._over.failed
+        hang_s = 0.0 if failed else self.setup.job.run.hang_timeout_s
+        limit_s = time.monotonic() + max(END_PATIENCE_S, hang_s)
+        leaving = set() if failed else self.state.placed()
+        while leaving & set(crew.roster.living) or crew.saver.busy():
             for process in crew.roster.wait_dead(TICK_S):
                 crew.roster.remove(process)
-            if self.crew.interrupt.count > self._signals:
-                break
-        self._check_units()
-        limit_s = time.monotonic() + self.setup.job.run.hang_timeout_s
-        while crew.saver.busy() and time.monotonic() < limit_s:
+                crew.saver.lose(process.gpu)
             for result in crew.saver.poll():
                 self._tell_saved(result)
-            if self.crew.interrupt.count > self._signals:
+            if time.monotonic() > limit_s or crew.interrupt.count > self._signals:
                 break
-            time.sleep(TICK_S)
+        self._check_units()
         for result in crew.saver.abandon():
             self._tell_saved(result)
 
