@@ -61,13 +61,13 @@ def train(
         )
     device = decide_device(job, torch.cuda.device_count())
     check_fit(job, plan, device)
+    store, port = host_store(job.run.address, job.run.port)
     shelf = Shelf(out.resolve() / job.checkpoint.folder, job.checkpoint.keep)
     with Interrupt() as interrupt, _lock(out) as lock:
         lock.take(RESCUE_S + NOTICE_S if resume else NOTICE_S)
         identity = Identity.of(job, corpus)
         beginning = _find_beginning(shelf, identity, plan, resume, overwrite)
         folder = _open_folder(out, shelf, beginning, resume, overwrite)
-        store, port = host_store(job.run.address, job.run.port)
         setup = JobSetup(
             job=job,
             plan=plan,
