@@ -56,16 +56,16 @@ def test_a_save_that_only_one_rank_cannot_do_holds_nobody_up(
     lab: Any, elastic: Any, reference: Any
 ) -> None:
     """One rank meets an error of the file system; nothing in a save waits for another rank."""
-    victim = "step-00000010-gpu-1-0.distcp"
+    victim = "step-00000015-gpu-1-0.distcp"
 
     def during(live: Any) -> None:
         live.wait_step(2)
-        (live.folder / "checkpoints" / "step-00000010.part" / victim).mkdir(parents=True)
+        (live.folder / "checkpoints" / "step-00000015.g1.part" / victim).mkdir(parents=True)
 
-    run = lab.train(lab.job(checkpoint={"every": 10}), during=during)
+    run = lab.train(lab.job(checkpoint={"every": 15}), during=during)
     assert run.status == 0, run.stderr
     elastic.assert_same_training(run, reference)
     (failed,) = run.of_kind("checkpoint_failed")
-    assert failed["step"] == 10
+    assert failed["step"] == 15
     assert "GPU 1/0" in failed["reason"]
-    assert [event["step"] for event in run.of_kind("checkpoint")] == [20]
+    assert [event["step"] for event in run.of_kind("checkpoint")] == [30]
