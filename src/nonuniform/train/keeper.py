@@ -96,9 +96,10 @@ class Keeper:
         except Exception as error:  # untold, the launcher would wait for the part for good
             traceback.print_exc()
             said = {"problem": f"GPU {self.gpu}: {type(error).__name__}: {error}"}
+        try:
+            board.say_part(generation, snapshot.step, self.gpu, said)
         finally:
-            self._writing -= 1
-        board.say_part(generation, snapshot.step, self.gpu, said)
+            self._writing -= 1  # only now may the process leave
 
     def finish(self, patience_s: float) -> None:
         """Return when nothing is being written any more."""
