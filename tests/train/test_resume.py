@@ -53,10 +53,10 @@ def rescue(shelf: Shelf, step: int, votes: list[tuple[Vote, int]], gpus: str = "
 def row(vote: Vote, validated: int) -> dict[str, Any]:
     """As a rank's keeper remembers a step."""
     keeper: Any = Keeper.__new__(Keeper)
-    keeper._votes = []
+    keeper._steps = []
     record = Record(vote.generation, PLACEMENT, vote.step - 1, validated, vote.digest, {}, {})
     keeper.note(record, vote, validated)
-    (found,) = keeper._votes
+    (found,) = keeper.remembered()
     assert isinstance(found, dict)
     return found
 

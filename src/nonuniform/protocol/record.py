@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from nonuniform.errors import RunFailed
 from nonuniform.placement.placement import Placement
@@ -92,3 +92,24 @@ class LoggedStep:
     vote: Vote
     degrees: Mapping[int, int]
     shares: Mapping[int, int]
+
+    @classmethod
+    def of(cls, vote: Vote, placement: Placement) -> LoggedStep:
+        return cls(
+            vote=vote,
+            degrees={entry.replica: entry.degree for entry in placement.replicas},
+            shares={entry.replica: entry.share for entry in placement.replicas},
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Pairs, since the keys of a JSON object are text."""
+        return {
+            "vote": self.vote.to_json(),
+            "degrees": [list(pair) for pair in sorted(self.degrees.items())],
+            "shares": [list(pair) for pair in sorted(self.shares.items())],
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> LoggedStep:
+        vote = Vote.from_json(data["vote"])
+        return cls(vote, dict(data["degrees"]), dict(data["shares"]))

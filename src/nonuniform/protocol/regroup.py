@@ -17,7 +17,7 @@ from nonuniform.placement.ntp import NtpOptions, next_placement
 from nonuniform.placement.placement import Placement
 from nonuniform.protocol.record import Position, Record, Report, UnitsLost
 from nonuniform.reshard.labels import assign_labels
-from nonuniform.reshard.transfer import Holding, Target, TransferPlan, plan_transfer
+from nonuniform.reshard.transfer import Target, TransferPlan, holders, plan_transfer
 
 
 def next_record(
@@ -124,13 +124,12 @@ def _check_nothing_lost(moves: TransferPlan, step: int) -> None:
 
 def transfer_of(plan: ModelPlan, record: Record) -> TransferPlan:
     """The moves into a generation: the same on every rank, and on the launcher."""
-    holdings = [Holding(gpu, degree, label) for gpu, (degree, label) in record.holdings.items()]
     degrees = {entry.replica: entry.degree for entry in record.placement.replicas}
     targets = [
         Target(member.gpu, member.replica, degrees[member.replica], member.label)
         for member in record.placement.members()
     ]
-    return plan_transfer(plan, holdings, targets, record.home)
+    return plan_transfer(plan, holders(record.holdings), targets, record.home)
 
 
 def digest_of(plan: ModelPlan, placement: Placement) -> str:

@@ -29,6 +29,11 @@ class Holding:
     label: int
 
 
+def holders(places: Mapping[str, tuple[int, int]]) -> list[Holding]:
+    """From gpu -> (degree, label)."""
+    return [Holding(gpu, degree, label) for gpu, (degree, label) in places.items()]
+
+
 @dataclass(frozen=True, order=True)
 class Target:
     """What a GPU shall hold in the next generation."""

@@ -44,12 +44,7 @@ class Chronicle:
         sample_ids: tuple[int, ...] | None,
     ) -> None:
         totals = step_totals(votes, record.digest)
-        entries = record.placement.replicas
-        known = LoggedStep(
-            vote=next(iter(votes.values())),
-            degrees={entry.replica: entry.degree for entry in entries},
-            shares={entry.replica: entry.share for entry in entries},
-        )
+        known = LoggedStep.of(next(iter(votes.values())), record.placement)
         self._log_step(totals, known, samples, sample_ids)
         if not totals.finite:
             reason = f"gradient norm {totals.grad_norm}: committed without an update"

@@ -20,9 +20,9 @@ from typing import Any
 from nonuniform.layout.cuts import ModelPlan
 from nonuniform.placement.placement import Placement
 from nonuniform.protocol.commit import Vote
-from nonuniform.protocol.record import Record
+from nonuniform.protocol.record import LoggedStep, Record
 from nonuniform.reshard.save_plan import UnitName, plan_save
-from nonuniform.reshard.transfer import Holding
+from nonuniform.reshard.transfer import holders
 from nonuniform.train.checkpoint.part import Snapshot, all_units, take_snapshot, write_part
 from nonuniform.train.checkpoint.rescue import write_rescue
 from nonuniform.train.checkpoint.shelf import Shelf
@@ -48,12 +48,13 @@ class Keeper:
         self.gpu = gpu
         self.plan = plan
         self.folder = folder
+        self._shelf = Shelf(folder, keep=1)  # only for its names
         self._board = board
         self._connect = connect
         self._jobs: queue.SimpleQueue[Callable[[Board], None]] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._writing = 0
-        self._votes: deque[dict[str, Any]] = deque(maxlen=REMEMBERED)
+        self._steps: deque[tuple[Vote, Placement, int]] = deque(maxlen=REMEMBERED)
 
     def begin(self, record: Record, state: ShardState) -> None:
         """A checkpoint on the way: the rank's part by the plan of the generation."""
@@ -87,8 +88,7 @@ class Keeper:
         done.wait()
 
     def _units(self, holdings: Mapping[str, tuple[int, int]]) -> tuple[UnitName, ...]:
-        held = [Holding(gpu, degree, label) for gpu, (degree, label) in holdings.items()]
-        return plan_save(self.plan, held).units.get(self.gpu, ())
+        return plan_save(self.plan, holders(holdings)).units.get(self.gpu, ())
 
     def _write(self, board: Board, generation: int, snapshot: Snapshot) -> None:
         try:
@@ -109,7 +109,7 @@ class Keeper:
 
     def write(self, snapshot: Snapshot, generation: int) -> dict[str, Any]:
         """The part as it is told to the launcher, or the problem with the disk."""
-        folder = Shelf(self.folder, keep=1).part_folder(snapshot.step, generation)
+        folder = self._shelf.part_folder(snapshot.step, generation)
         try:
             folder.mkdir(parents=True, exist_ok=True)
             return {"part": write_part(snapshot, folder, self.gpu).to_json()}
@@ -134,10 +134,14 @@ class Keeper:
 
     def note(self, record: Record, vote: Vote, validated: int) -> None:
         """Remember what the step log will say of a step."""
-        degrees = {entry.replica: entry.degree for entry in record.placement.replicas}
-        shares = {entry.replica: entry.share for entry in record.placement.replicas}
-        row = {"vote": vote.to_json(), "validated": validated}
-        self._votes.append({**row, "degrees": _rows(degrees), "shares": _rows(shares)})
+        self._steps.append((vote, record.placement, validated))
+
+    def remembered(self) -> list[dict[str, Any]]:
+        """Put into words only when they are needed: `note` is on the way of every step."""
+        return [
+            {**LoggedStep.of(vote, placement).to_json(), "validated": validated}
+            for vote, placement, validated in self._steps
+        ]
 
     def rescue(self, state: ShardState, record: Record | None, identity: Mapping[str, Any]) -> None:
         """All that this rank holds; inside a generation only its share of it."""
@@ -145,7 +149,7 @@ class Keeper:
             return
         units = self._units(holdings_of(record.placement)) if record else all_units(state)
         snapshot = take_snapshot(state, units)
-        extra = {"steps": list(self._votes), "identity": dict(identity)}
+        extra = {"steps": self.remembered(), "identity": dict(identity)}
         write_rescue(self.folder, snapshot, self.gpu, extra)
 
 
@@ -156,7 +160,3 @@ def holdings_of(placement: Placement) -> dict[str, tuple[int, int]]:
         for entry in placement.replicas
         for label, gpu in enumerate(entry.gpus)
     }
-
-
-def _rows(by_replica: Mapping[int, int]) -> list[list[int]]:
-    return [[replica, value] for replica, value in sorted(by_replica.items())]

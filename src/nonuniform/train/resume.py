@@ -15,7 +15,6 @@ from typing import Any
 
 from nonuniform.errors import BadInput
 from nonuniform.layout.cuts import ModelPlan
-from nonuniform.protocol.commit import Vote
 from nonuniform.protocol.record import LoggedStep, Position
 from nonuniform.train.checkpoint.identity import Identity
 from nonuniform.train.checkpoint.rescue import (
@@ -94,10 +93,9 @@ def _steps_of(rescued: Rescued) -> dict[int, LoggedStep]:
     """The steps up to the rescued one, as any of the ranks remembers them."""
     found = {}
     for row in _rows(rescued.extras):
-        vote = Vote.from_json(row["vote"])
-        if vote.step <= rescued.step:
-            degrees, shares = dict(row["degrees"]), dict(row["shares"])
-            found[vote.step] = LoggedStep(vote, degrees, shares)
+        known = LoggedStep.from_json(row)
+        if known.vote.step <= rescued.step:
+            found[known.vote.step] = known
     return found
 
 

@@ -20,7 +20,7 @@ from nonuniform.layout.cuts import ModelPlan
 from nonuniform.protocol.events import Found
 from nonuniform.protocol.record import Position
 from nonuniform.reshard.save_plan import plan_save
-from nonuniform.reshard.transfer import Holding
+from nonuniform.reshard.transfer import holders
 from nonuniform.train.checkpoint.identity import Identity
 from nonuniform.train.checkpoint.part import Part
 from nonuniform.train.checkpoint.shelf import Checkpoint, Shelf
@@ -29,8 +29,7 @@ from nonuniform.train.membership import Board
 
 def savers(plan: ModelPlan, holdings: Mapping[str, tuple[int, int]]) -> tuple[str, ...]:
     """The GPUs that have to write something; () if some unit is held by none of them."""
-    held = [Holding(gpu, degree, label) for gpu, (degree, label) in holdings.items()]
-    planned = plan_save(plan, held)
+    planned = plan_save(plan, holders(holdings))
     if planned.missing:
         return ()
     return tuple(sorted(gpu for gpu, units in planned.units.items() if units))
