@@ -1,0 +1,1 @@
+"""Where failures come from: rates, published ones too, and the logs that people keep."""
