@@ -43,7 +43,8 @@ class Figure:
 FIGURES = (
     Figure("undisturbed step, s", lambda o: o.step_s, 3),
     Figure("from commit to commit across the failure, s", lambda o: o.gap_s, 3, ratio=True),
-    Figure("pause: that less an undisturbed step, s", lambda o: o.pause_s, 3, ratio=True),
+    Figure("pause: that less a step afterwards, s", lambda o: o.pause_s, 3, ratio=True),
+    Figure("that less an undisturbed step, s", lambda o: o.over_usual_s, 3, ratio=True),
     Figure("steps done again", lambda o: o.redone, 0),
     Figure("living GPUs' worth of idling afterwards", lambda o: o.idle_gpus),
     Figure(f"GPU-s lost in {WINDOW_S:.0f} s, living GPUs", lambda o: o.lost_gpu_s, 1, ratio=True),
@@ -163,8 +164,10 @@ def _tell_job(console: Console, folder: Path) -> None:
 def _notes(times: Times) -> str:
     return f"""\
 pause: from the last commit of the old membership to the first commit of the next that is new
-  progress, less an undisturbed step; seen from outside, the same way for all. Restart: a checkpoint
-  every {times.checkpoint_every} steps, so the steps since the last one count into the pause.
+  progress, less a step of those who are left, who do it again; seen from outside, the same way for
+  all. Less an undisturbed step it flatters who has given up half of the processes: the others then
+  have these cores to themselves. Restart: a checkpoint every {times.checkpoint_every} steps, so the
+  steps since the last one count into the pause.
 GPU-s lost: pause x {LIVING} living GPUs + the rest of {WINDOW_S:.0f} s x the idling.
   Counted, not timed, since all processes share this machine's cores: a GPU without a replica idles
   wholly, one whose replica has less to do for each GPU than the slowest in part (shares are whole

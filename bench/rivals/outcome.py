@@ -34,13 +34,16 @@ class Commit:
 class Outcome:
     """Of one failure, with the lost GPU not coming back.
 
-    `gap_s`: from the last commit before to the first new progress after; `pause_s`: less a usual
-    step (a faster step afterwards can make it negative). `redone`: steps done again, the one under
-    way at the failure included. The `lost` figures are of the `WINDOW_S` after the failure.
+    `gap_s`: from the last commit before to the first new progress after. `pause_s`: that less a
+    step of the processes that are left, since it is they who do the step again: where all share
+    the same cores, those of a runtime that has given half of them up do it faster. `over_usual_s`:
+    less a step of all instead. `redone`: steps done again, the one under way at the failure
+    included. The `lost` figures are of the `WINDOW_S` after the failure.
     """
 
     gap_s: float
     pause_s: float
+    over_usual_s: float
     step_s: float
     step_after_s: float
     redone: int
@@ -70,11 +73,12 @@ def outcome(commits: Sequence[Commit], dropped: int) -> Outcome:
     gap_s = after[0].seen_s - before[-1].seen_s
     idle = LIVING - after[-1].busy
     missing = SEQUENCES - statistics.median(commit.samples for commit in after)
-    stopped_s = min(max(0.0, gap_s - step_s), WINDOW_S)
+    stopped_s = min(max(0.0, gap_s - step_after_s), WINDOW_S)
     rest_s = WINDOW_S - stopped_s
     return Outcome(
         gap_s=gap_s,
-        pause_s=gap_s - step_s,
+        pause_s=gap_s - step_after_s,
+        over_usual_s=gap_s - step_s,
         step_s=step_s,
         step_after_s=step_after_s,
         redone=len(repeated) + dropped,
