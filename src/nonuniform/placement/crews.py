@@ -17,6 +17,7 @@ from collections.abc import Mapping
 
 from nonuniform.cluster.health import ClusterState
 from nonuniform.cluster.topology import Gpu, parse_gpu
+from nonuniform.placement.groups import legal_degree
 from nonuniform.placement.placement import Placement
 
 Crews = dict[int, tuple[Gpu, ...]]
@@ -26,7 +27,11 @@ Crews = dict[int, tuple[Gpu, ...]]
 def own_crews(state: ClusterState, min_degree: int) -> Crews:
     """Every GPU works in the replica of its name or not at all."""
     named = {replica: state.healthy_of(replica) for replica in range(state.replicas)}
-    return {replica: crew for replica, crew in named.items() if len(crew) >= min_degree}
+    return {
+        replica: crew
+        for replica, crew in named.items()
+        if legal_degree(len(crew), state.degree, min_degree)
+    }
 
 
 def lent_crews(state: ClusterState, min_degree: int, before: Placement | None) -> Crews:
