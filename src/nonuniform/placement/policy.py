@@ -82,6 +82,11 @@ class PolicyOptions:
         return self.kind == "uniform" and self.on_failure == "wait"
 
     @property
+    def goes_back(self) -> bool:
+        """Who restarts does so from the last checkpoint; whoever goes on live keeps its place."""
+        return self.checkpoint_every_s > 0 and self.restart_s > 0
+
+    @property
     def in_place(self) -> bool:
         """Replicas are never put together anew."""
         return self.packing == "none" or self.repack == "never"

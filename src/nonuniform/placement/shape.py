@@ -11,8 +11,9 @@ those they have seen.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from nonuniform.errors import BadInput
 from nonuniform.placement.groups import group_degrees
@@ -33,13 +34,18 @@ HomeCounts = tuple[tuple[tuple[int, ...], int], ...]
 @dataclass(frozen=True)
 class Shape:
     """`classes`: the replicas that work, the fastest first; `replicas`: of the whole job;
-    `throughput` against the whole job; `busy_gpus`: GPUs' worth of work."""
+    `throughput` against the whole job; `busy_gpus`: GPUs' worth of work. The reason is put into
+    words when somebody asks for it, since a simulation never does."""
 
     classes: tuple[ReplicaClass, ...]
     replicas: int
     throughput: float
     busy_gpus: float
-    reason: str
+    tell: Callable[[], str] = field(repr=False, compare=False)
+
+    @property
+    def reason(self) -> str:
+        return self.tell()
 
 
 @dataclass(frozen=True)
@@ -174,8 +180,9 @@ def _all_or_nothing(scene: _Scene, whole: int, works: bool) -> Shape:
     job = scene.job
     needed = scene.replicas * job.stages
     if not works:
-        reason = f"the job waits: {whole} of {needed} groups whole"
-        return Shape((), scene.replicas, 0.0, 0.0, reason)
+        return Shape(
+            (), scene.replicas, 0.0, 0.0, functools.partial(_reason_to_wait, whole, needed)
+        )
     team = ((job.degree,) * job.stages, scene.replicas)
     return _shape(
         scene, share_out([team], scene.replicas, job, scene.options), [(job.degree, whole)]
@@ -188,7 +195,7 @@ def _shape(scene: _Scene, shared: Shared, runs: Runs) -> Shape:
         scene.replicas,
         float(shared.throughput),
         _busy_gpus(scene.job, shared),
-        _reason(scene, shared, runs),
+        functools.partial(_reason, scene, shared, runs),
     )
 
 
@@ -208,6 +215,10 @@ def _busy_gpus(job: TrainingJob, shared: Shared) -> float:
         else:
             busy += each.number * sum(min(degree, work) for degree in each.degrees)
     return busy
+
+
+def _reason_to_wait(whole: int, needed: int) -> str:
+    return f"the job waits: {whole} of {needed} groups whole"
 
 
 def _reason(scene: _Scene, shared: Shared, runs: Runs) -> str:

@@ -13,6 +13,7 @@ are left out.
 
 from __future__ import annotations
 
+import functools
 import heapq
 import math
 from collections.abc import Sequence
@@ -108,11 +109,17 @@ class Pace:
         return whole * self.batch + sum(each.number * self.share(each) for each in hurt)
 
 
+@functools.lru_cache(maxsize=256)
+def pace_of(job: TrainingJob, options: PolicyOptions) -> Pace:
+    """The same for every state of a cluster."""
+    return Pace(job, options)
+
+
 def share_out(
     teams: Sequence[Team], replicas: int, job: TrainingJob, options: PolicyOptions
 ) -> Shared:
     """Teams in any order; `replicas` is what the job has when all is well."""
-    pace = Pace(job, options)
+    pace = pace_of(job, options)
     paced = sorted(map(pace.paced, teams), reverse=True)
     if options.batch == "shrink" or not paced:
         return _shrunk(pace, paced, replicas)

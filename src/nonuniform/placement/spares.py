@@ -18,7 +18,7 @@ from nonuniform.placement.limits import replicas_of
 from nonuniform.placement.packing import Runs, teams
 from nonuniform.placement.policy import PolicyOptions
 from nonuniform.placement.shape import Counts, capped, runs_of
-from nonuniform.placement.sharing import Pace
+from nonuniform.placement.sharing import pace_of
 
 
 def spares_needed(counts: Counts, domain: int, job: TrainingJob, options: PolicyOptions) -> int:
@@ -27,7 +27,7 @@ def spares_needed(counts: Counts, domain: int, job: TrainingJob, options: Policy
     per_domain = domain // job.degree
     runs = runs_of(counts, domain, job, options)
     goal = replicas * job.sequences_per_replica
-    pace = Pace(job, options)
+    pace = pace_of(job, options)
 
     def enough(formed: int, domains: int) -> bool:
         groups = _with_whole(runs, job.degree, domains * per_domain)
