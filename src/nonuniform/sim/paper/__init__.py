@@ -1,0 +1,1 @@
+"""The published figures of the NTP paper, computed again."""
