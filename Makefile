@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 CORE := $(VENV)/core
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check core soak bench format clean
+.PHONY: help setup demo test check core soak bench perf-page format clean
 
 help:
 	@echo "make demo    train, lose GPUs on the way, get them back, and look at the result"
@@ -56,6 +56,12 @@ core: $(READY)
 bench: $(READY)
 	@for script in bench/*.py; do \
 	  echo "== $$script"; $(BIN)/python "$$script" || exit 1; done
+
+# The page that tells how far the step-time model is off; needs the published tables.
+TABLES ?= ../shared/data
+perf-page: $(READY)
+	$(BIN)/python -c 'import pathlib, sys; from nonuniform.perf.validation_page import generate; \
+	  pathlib.Path("docs/perf-validation.md").write_text(generate(pathlib.Path(sys.argv[1])), "utf-8")' $(TABLES)
 
 format: $(READY)
 	$(BIN)/python -m ruff check --fix .
