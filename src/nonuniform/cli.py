@@ -173,6 +173,101 @@ def train(
 
 
 @app.command()
+def simulate(
+    scenario_file: Annotated[
+        Path, typer.Argument(metavar="SCENARIO.toml", help="Cluster, job, failures, policies.")
+    ],
+    out: Annotated[Path, typer.Option(help="Folder for summary.json and the tables.")],
+    seeds: Annotated[int | None, typer.Option(min=1, help="Instead of [run] seeds.")] = None,
+    jobs: Annotated[int, typer.Option(help="Processes; -1: one for each core.")] = 1,
+    changes: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="key=value", help="Replace a key of the file; repeatable."),
+    ] = None,
+    sweep: Annotated[
+        list[str] | None,
+        typer.Option(metavar="key=v1,v2", help="Try several values; repeated: all combinations."),
+    ] = None,
+    skip_bad_rows: Annotated[
+        bool, typer.Option("--skip-bad-rows", help="Go on without the wrong rows of a log.")
+    ] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace the results in OUT.")
+    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing.")] = False,
+) -> None:
+    """Show what failures cost a cluster, by policy."""
+    from nonuniform.scenario.keys import parse_set, parse_sweep
+    from nonuniform.scenario.run import Wishes, simulate_file
+    from nonuniform.view.simulation import QuietView, SimulationView, TableView
+
+    overrides = parse_set(changes or []) | ({} if seeds is None else {"run.seeds": seeds})
+    axes = parse_sweep(sweep or [])
+    view: SimulationView = QuietView() if quiet else TableView()
+    try:
+        wishes = Wishes(overrides, axes, jobs, skip_bad_rows, overwrite)
+        simulate_file(scenario_file, out, wishes, view)
+    finally:
+        view.close()
+
+
+@app.command()
+def paper(
+    markdown_file: Annotated[
+        Path | None, typer.Option("--markdown", metavar="FILE", help="Write the page of the docs.")
+    ] = None,
+) -> None:
+    """Redo the published figures of the NTP paper."""
+    from dataclasses import asdict
+
+    from nonuniform.sim.paper.render import markdown, rows
+    from nonuniform.view.paper import print_paper
+
+    table = rows()
+    if markdown_file is None:
+        print_paper([asdict(row) for row in table])
+        return
+    try:
+        markdown_file.write_text(markdown(table), encoding="utf-8")
+    except OSError as error:
+        raise BadInput(f"--markdown {markdown_file}: {error.strerror}") from None
+
+
+@app.command()
+def perf(
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="[search] CONFIG.toml | validate",
+            help="A configuration; the best ones for it; how far off the model is.",
+        ),
+    ],
+    tables: Annotated[
+        Path | None, typer.Option(help="For validate: a folder with fit/ and check/.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON value for scripts.")] = False,
+) -> None:
+    """Say how long a training step takes on given hardware, and why."""
+    from nonuniform.perf import command
+    from nonuniform.view.progress import counted
+
+    if words == ["validate"]:
+        if tables is None:
+            raise BadInput("perf validate: --tables DIR is missing, the published tables")
+        values, text = command.against(tables)
+    elif tables is not None:
+        raise BadInput(f"--tables {tables}: belongs to perf validate")
+    elif len(words) == 2 and words[0] == "search":
+        with counted("configurations") as progress:
+            values, text = command.best(Path(words[1]), progress)
+    elif len(words) == 1:
+        values, text = command.one(Path(words[0]))
+    else:
+        raise BadInput(f"perf {' '.join(words)}: expected [search] CONFIG.toml, or validate")
+    typer.echo(json.dumps(values) if as_json else text)
+
+
+@app.command()
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for both runs and the picture.")] = Path(
         "runs/demo"

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -23,6 +22,7 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from nonuniform.config_errors import describe
 from nonuniform.errors import BadInput
 from nonuniform.layout.model_plan import ModelShape, plan_llama
+from nonuniform.toml_file import read_toml
 
 BYTE_VALUES = 256
 
@@ -227,7 +227,7 @@ _JOB = TypeAdapter(JobConfig)
 
 def load_job(path: Path, overrides: Mapping[str, object] | None = None) -> JobConfig:
     """Read and check a JOB file. `overrides` replaces keys: {"run.steps": 20}."""
-    values = _read_toml(path)
+    values = read_toml(path)
     overrides = overrides or {}
     for key, value in overrides.items():
         _replace_key(values, key, value)
@@ -251,19 +251,6 @@ def _absolute(path: Path, root: str) -> str:
     except (OSError, RuntimeError, ValueError) as error:  # a loop of links, a name too long
         reason = str(error).replace("\n", " ")
         raise BadInput(f"{path}: [data] root: cannot be followed: {reason}") from None
-
-
-def _read_toml(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise BadInput(f"{path}: no such file") from None
-    except OSError as error:
-        raise BadInput(f"{path}: cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise BadInput(f"{path}: is not UTF-8 text (byte {error.start})") from None
-    except tomllib.TOMLDecodeError as error:
-        raise BadInput(f"{path}: is not valid TOML: {error}") from None
 
 
 def _replace_key(values: dict[str, Any], dotted: str, value: object) -> None:

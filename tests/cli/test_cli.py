@@ -85,7 +85,7 @@ def test_wrong_use_is_status_2(capsys: pytest.CaptureFixture[str], arguments: li
     assert re.fullmatch(r"nonuniform: \S.*\n", err)
 
 
-@pytest.mark.parametrize("command", ["", "layout", "train", "demo", "doctor"])
+@pytest.mark.parametrize("command", ["", "layout", "train", "simulate", "paper", "demo", "doctor"])
 def test_help_is_no_error(capsys: pytest.CaptureFixture[str], command: str) -> None:
     status, out, err = call(capsys, *command.split(), "--help")
     assert (status, err) == (0, "")
