@@ -72,14 +72,15 @@ def from_table(kind: type[T], table: dict[str, Any], where: str) -> T:
     for key in table:
         if key not in known_keys:
             near = difflib.get_close_matches(key, known_keys, n=1, cutoff=0.4)
-            more = f", did you mean {near[0]}?" if near else ""
+            more = f", did you mean {near[0]}?" if near else f", known are {', '.join(known_keys)}"
             raise BadInput(f"{where}: unknown key {key}{more}")
-    for key, field in known_keys.items():
-        if key not in table:
-            if field.default is MISSING:
-                raise BadInput(f"{where}: {key} is missing")
-            continue
-        _check_type(where, key, table[key], hints[key])
+    missing = [k for k, field in known_keys.items() if k not in table and field.default is MISSING]
+    if missing:
+        raise BadInput(
+            f"{where}: {', '.join(missing)} {'is' if len(missing) < 2 else 'are'} missing"
+        )
+    for key, value in table.items():
+        _check_type(where, key, value, hints[key])
     return kind(**table)
 
 

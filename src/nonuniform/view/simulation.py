@@ -167,7 +167,16 @@ def print_sweep(points: Sequence[Summary], console: Console) -> None:
     keys = list(points[0]["set"]) if points else []
     table = plain_table(
         "sweep",
-        (*keys, "policy", "mean", "worst", "mean loss (95 %)", "amplified", "spares 95 %"),
+        (
+            *keys,
+            "policy",
+            "mean",
+            "worst",
+            "per owned GPU",
+            "mean loss (95 %)",
+            "amplified",
+            "spares 95 %",
+        ),
         left=len(keys) + 1,
     )
     for point in points:
@@ -178,6 +187,7 @@ def print_sweep(points: Sequence[Summary], console: Console) -> None:
                 name,
                 _percent(policy["throughput_mean"]),
                 _percent(policy["throughput_worst"]),
+                _percent(policy["throughput_owned"]),
                 _interval(policy["loss_mean"], policy["loss_ci95"]),
                 "-" if policy["amplification"] is None else f"{policy['amplification']:.1f} x",
                 _count(policy["spares_domains"]["p95"]),
