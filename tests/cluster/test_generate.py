@@ -255,7 +255,7 @@ def test_nothing_fails_without_causes_or_rates() -> None:
     [
         ({"hours": 0.0}, "hours = 0, expected a finite number above 0"),
         ({"seed": -1}, "seed = -1, expected 0 or more"),
-        ({"causes": [Cause("fan", 1e4, fixed(1))]}, "fan: rate_per_day = 10000 per gpu means 1.2e"),
+        ({"causes": [Cause("fan", 1e4, fixed(1))]}, "fan: 10000 a day per gpu means 1.2e"),
         ({"causes": [PAPER[0], PAPER[0]]}, 'two causes are called "hardware"'),
     ],
 )

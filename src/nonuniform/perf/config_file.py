@@ -15,7 +15,7 @@ from nonuniform.perf.catalog import from_table, load_constants, load_gpu, load_m
 from nonuniform.perf.hardware import Gpu, Machine, machine
 from nonuniform.perf.model import Model
 from nonuniform.perf.nonuniform import Cut
-from nonuniform.perf.parallelism import Parallel, Work, check
+from nonuniform.perf.parallelism import Parallel, Work, check, refuse_values
 from nonuniform.toml_file import read_toml
 
 SECTIONS = ("hardware", "model", "batch", "parallel", "nonuniform")
@@ -61,10 +61,15 @@ def load_config(path: Path, searching: bool = False) -> Config:
             raise BadInput(f"{path}: [{section}] is missing")
     hardware = from_table(Hardware, values["hardware"], f"{path}: [hardware]")
     batch = from_table(Batch, values["batch"], f"{path}: [batch]")
+    if not isinstance(values.get("parallel", {}), dict):
+        raise BadInput(f"{path}: [parallel]: must be a table")
     parallel = from_table(Parallel, values.get("parallel", {}), f"{path}: [parallel]")
     try:
         here = _machine(hardware)
         work = Work(_model(path, values["model"]), batch.sequences, batch.length)
+        wrong = refuse_values(here, work, parallel)
+        if wrong:
+            raise BadInput(wrong)
         if not searching:
             _check(here, hardware, work, parallel)
     except BadInput as error:

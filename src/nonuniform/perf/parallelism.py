@@ -72,7 +72,7 @@ _COUNTS = ("tensor", "pipeline", "data", "context", "expert", "interleave", "mic
 def refusal(machine: Machine, work: Work, parallel: Parallel) -> str | None:
     """Why this cannot run, or None. Cheap, since a search asks it of every candidate."""
     return (
-        _refuse_values(machine, work, parallel)
+        refuse_values(machine, work, parallel)
         or _refuse_model(work.model, parallel)
         or _refuse_batch(work, parallel)
         or _refuse_groups(machine, parallel)
@@ -86,7 +86,8 @@ def check(machine: Machine, work: Work, parallel: Parallel) -> None:
         raise BadInput(reason)
 
 
-def _refuse_values(machine: Machine, work: Work, p: Parallel) -> str | None:
+def refuse_values(machine: Machine, work: Work, p: Parallel) -> str | None:
+    """What is wrong whatever the spread."""
     for key in _COUNTS:
         if getattr(p, key) < 1:
             return f"[parallel] {key} = {getattr(p, key)}: must be at least 1"
@@ -100,6 +101,8 @@ def _refuse_values(machine: Machine, work: Work, p: Parallel) -> str | None:
         return f"[parallel] recompute = {p.recompute}: known are none, selective, full"
     if p.zero not in (0, 1, 3):
         return f"[parallel] zero = {p.zero}: known are 0, 1, 3"
+    if p.gradient_bytes not in (2, 4):
+        return f"[parallel] gradient_bytes = {p.gradient_bytes}: known are 2, 4"
     return None
 
 

@@ -20,6 +20,11 @@ def replicas_of(domains: int, domain: int, job: TrainingJob, options: PolicyOpti
     _check_degrees(domain, job, options)
     _check_batch_at(job, options)
     usable = domains - options.spare_domains
+    if usable < 1:
+        raise BadInput(
+            f"[policies] spare_domains = {options.spare_domains} of {domains} domains leaves none "
+            "to train"
+        )
     groups = usable * (domain // job.degree)
     where = f"[cluster] {domains} domains of {domain} GPUs"
     if options.spare_domains:

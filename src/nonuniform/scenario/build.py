@@ -15,7 +15,7 @@ from typing import Any
 from nonuniform.cluster.fleet import Fleet
 from nonuniform.cluster.sources.bad_rows import LogReport
 from nonuniform.cluster.sources.catalog import load_catalog
-from nonuniform.cluster.sources.generate import generate
+from nonuniform.cluster.sources.generate import check_size, generate
 from nonuniform.cluster.sources.log_format import LogFormat
 from nonuniform.cluster.sources.rates import (
     Bursts,
@@ -149,7 +149,7 @@ def model_source(scenario: Scenario) -> ModelSource:
     """Of a scenario without a log."""
     failures = scenario.failures
     with _place("failures:", "[failures]"):
-        return ModelSource(
+        source = ModelSource(
             fleet=fleet_of(scenario),
             causes=causes_of(failures),
             hours=24 * (scenario.run.days or DAYS),
@@ -157,6 +157,8 @@ def model_source(scenario: Scenario) -> ModelSource:
             bursts=None if failures.bursts is None else Bursts(**_given(failures.bursts)),
             steady_start=failures.steady_start,
         )
+        check_size(source.fleet, source.causes, source.hours, source.bursts)
+        return source
 
 
 def seeds_of(scenario: Scenario) -> int:
@@ -169,7 +171,10 @@ def log_source(scenario: Scenario, skip_bad_rows: bool) -> tuple[LogSource, LogR
     """Of a scenario with a log, which is read here for the first time."""
     assert scenario.failures.log is not None
     values = _given(scenario.failures.log)
-    source = LogSource(values.pop("path"), LogFormat(**values), fleet_of(scenario), skip_bad_rows)
+    path = values.pop("path")
+    with _place("log:", "[failures.log]"):
+        form = LogFormat(**values)
+    source = LogSource(path, form, fleet_of(scenario), skip_bad_rows)
     trace, report = source.read(scenario.run.seed)
     scattered = source.form.nodes.order == "random"
     return source if scattered else replace(source, trace=trace), report

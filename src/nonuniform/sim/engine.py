@@ -100,6 +100,8 @@ def trajectory(trace: Trace, fleet: Fleet, job: TrainingJob, options: PolicyOpti
             if lasts > SLIVER_H and (not steps or steps[-1][1:] != (speed, told)):
                 steps.append((start, speed, told))
             start += lasts
+    if not steps:  # a window shorter than any step
+        steps.append((float(starts[0]), float(life.throughput[0]), "run"))
     time_h, throughput, modes = zip(*steps, strict=True)
     return Trajectory(time_h, throughput, modes)
 

@@ -14,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TimeR
 from rich.table import Table
 from rich.text import Text
 
-from nonuniform.view.tables import plain_table, print_table
+from nonuniform.view.tables import as_written, plain_table, print_table
 
 Summary = Mapping[str, Any]
 
@@ -127,7 +127,7 @@ def throughput_table(policies: Mapping[str, Summary]) -> Table:
     )
     for name, policy in policies.items():
         table.add_row(
-            name,
+            as_written(name),
             _percent(policy["throughput_mean"]),
             _percent(policy["throughput_worst"]),
             _percent(policy["throughput_owned"]),
@@ -142,7 +142,9 @@ def hours_table(policies: Mapping[str, Summary]) -> Table:
     reasons = ("failed", "idled", "transition", "redone", "spare")
     table = plain_table("GPU-hours lost, mean of the seeds", ("policy", *reasons))
     for name, policy in policies.items():
-        table.add_row(name, *(f"{policy['gpu_hours'][reason]:,.0f}" for reason in reasons))
+        table.add_row(
+            as_written(name), *(f"{policy['gpu_hours'][reason]:,.0f}" for reason in reasons)
+        )
     return table
 
 
@@ -158,7 +160,7 @@ def spares_table(policies: Mapping[str, Summary]) -> Table:
             (policy["spares_domains"][share], policy["spares_gpus"][share]) for share in shares
         ]
         cells = ["-" if a is None else f"{_count(a)} ({_count(b)})" for a, b in pairs]
-        table.add_row(name, *cells, f"{policy['transitions_mean']:,.0f}")
+        table.add_row(as_written(name), *cells, f"{policy['transitions_mean']:,.0f}")
     return table
 
 
@@ -180,11 +182,11 @@ def print_sweep(points: Sequence[Summary], console: Console) -> None:
         left=len(keys) + 1,
     )
     for point in points:
-        values = [str(point["set"][key]) for key in keys]
+        values = [as_written(point["set"][key]) for key in keys]
         for name, policy in point["policies"].items():
             table.add_row(
                 *values,
-                name,
+                as_written(name),
                 _percent(policy["throughput_mean"]),
                 _percent(policy["throughput_worst"]),
                 _percent(policy["throughput_owned"]),

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 # Text that is folded has no window to fit into there.
 FILE_WIDTH = 100
@@ -21,8 +22,13 @@ def plain_table(title: str, columns: Sequence[str], left: int = 1) -> Table:
     table = Table(title=title, box=None, pad_edge=False, padding=(0, 3, 0, 0))
     table.title_justify, table.title_style = "left", "bold"
     for position, column in enumerate(columns):
-        table.add_column(column, justify="left" if position < left else "right")
+        table.add_column(as_written(column), justify="left" if position < left else "right")
     return table
+
+
+def as_written(name: object) -> Text:
+    """What a person has named, on one line: rich would read brackets and colons as orders."""
+    return Text(str(name).replace("\n", "\\n"))
 
 
 def print_table(table: Table, console: Console, folds: bool = False) -> None:

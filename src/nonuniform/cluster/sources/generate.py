@@ -54,7 +54,9 @@ def generate(
     steady_start: bool = False,
 ) -> Trace:
     """The failures of `hours` hours. The same arguments give the same trace."""
-    _check(fleet, causes, hours, seed)
+    if seed < 0:
+        raise BadInput(f"failures: seed = {seed}, expected 0 or more")
+    check_size(fleet, causes, hours, bursts)
     if not causes:
         return empty(hours)
     window = _Window(hours, bursts, steady_start)
@@ -155,18 +157,20 @@ def _node_factors(fleet: Fleet, lemons: Lemons | None, seed: int) -> Floats | No
     return factors
 
 
-def _check(fleet: Fleet, causes: Sequence[Cause], hours: float, seed: int) -> None:
+def check_size(
+    fleet: Fleet, causes: Sequence[Cause], hours: float, bursts: Bursts | None = None
+) -> None:
+    """`BadInput` for what `generate` could not draw; cheap, so ask before a long run."""
     if not 0 < hours < math.inf:
         raise BadInput(f"failures: hours = {hours:g}, expected a finite number above 0")
-    if seed < 0:
-        raise BadInput(f"failures: seed = {seed}, expected 0 or more")
     check_causes(causes)
+    before_h = 0.0 if bursts is None else bursts.within_h
     for cause in causes:
         per_hour = cause.failures_per_day(fleet) / 24
-        expected = per_hour * (hours + cause.repair.mean_h)
+        expected = per_hour * (hours + before_h + cause.repair.mean_h)
         if expected > MOST_FAILURES:
             raise BadInput(
-                f"failures: {cause.name}: rate_per_day = {cause.rate_per_day:g} per {cause.per} "
-                f"means {expected:.2g} failures of {fleet.gpus} GPUs in {hours:g} h, more than "
-                f"{MOST_FAILURES:g}"
+                f"failures: {cause.name}: {cause.rate_per_day:g} a day per {cause.per} means "
+                f"{expected:.2g} failures of {fleet.gpus} GPUs in {hours:g} h, a repair and a "
+                f"burst, more than {MOST_FAILURES:g}"
             )

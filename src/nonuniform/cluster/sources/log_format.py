@@ -12,6 +12,7 @@ kernel logs name their own columns; there `columns` is not looked at.
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -30,6 +31,8 @@ HOURS: dict[str, float] = {
     "s": 1 / 3600,
     "ms": 1 / 3_600_000,
 }
+
+_PCI = re.compile(r"([0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}")
 
 
 def _one_of(key: str, value: str, kind: object) -> None:
@@ -113,6 +116,8 @@ class Nodes:
 
     def __post_init__(self) -> None:
         _one_of("nodes.order", self.order, NodeOrder)
+        if self.seed < 0:
+            raise BadInput(f"log: nodes.seed = {self.seed}, expected 0 or more")
         if len(set(self.names)) < len(self.names):
             twice = next(n for i, n in enumerate(self.names) if n in self.names[:i])
             raise BadInput(f'log: nodes.names holds "{twice}" twice')
@@ -148,5 +153,8 @@ class LogFormat:
         for key, value in (("repair_h", self.repair_h), ("instant_s", self.instant_s)):
             if not 0 <= value < math.inf:
                 raise BadInput(f"log: {key} = {value:g}, expected a finite number, 0 or more")
+        for address in self.pci:
+            if not _PCI.fullmatch(address):
+                raise BadInput(f"log: pci holds {address!r}, expected one such as 0000:3b:00")
         if len(self.delimiter) != 1 or self.delimiter in '"\r\n':
             raise BadInput(f"log: delimiter = {self.delimiter!r}, expected one character")

@@ -27,6 +27,9 @@ from nonuniform.errors import BadInput
 Per = Literal["gpu", "node", "domain"]
 Blast = Literal["gpu", "board", "node", "domain", "tray"]
 
+MOST_FACTOR = 1e6
+"""Beyond it a lemon fails without a pause, and sums of rates lose the others."""
+
 BOARD_GPUS = 2
 """GPUs on one board with their CPU, as in a compute tray of GB200; for others give `blast_gpus`."""
 
@@ -94,9 +97,10 @@ class Lemons:
     def __post_init__(self) -> None:
         if not 0 < self.share < 1:
             raise BadInput(f"failures: lemons: share = {self.share:g}, expected between 0 and 1")
-        if not 0 < self.factor < math.inf:
+        if not 0 < self.factor <= MOST_FACTOR:
             raise BadInput(
-                f"failures: lemons: factor = {self.factor:g}, expected a finite number above 0"
+                f"failures: lemons: factor = {self.factor:g}, expected a finite number above 0, "
+                f"at most {MOST_FACTOR:g}"
             )
 
 
@@ -177,5 +181,6 @@ def check_causes(causes: Iterable[Cause]) -> None:
     seen: set[str] = set()
     for cause in causes:
         if cause.name in seen:
-            raise BadInput(f'failures: two causes are called "{cause.name}"')
+            name = cause.name.replace("\n", "\\n")
+            raise BadInput(f'failures: two causes are called "{name}"')
         seen.add(cause.name)

@@ -55,6 +55,8 @@ def read_json(path: Path, form: LogFormat, findings: Findings) -> pl.DataFrame:
         ) from error
     except json.JSONDecodeError as error:
         raise BadInput(f"{path}: line {error.lineno}: not JSON: {error.msg}") from error
+    except (ValueError, RecursionError) as error:  # numbers of thousands of digits, deep nesting
+        raise BadInput(f"{path}: not JSON that can be read: {error}") from error
     if not isinstance(objects, list):
         kind = type(objects).__name__
         raise BadInput(f"{path}: holds one JSON {kind}, expected a list of objects, one per row")
@@ -134,7 +136,7 @@ def _parsed(
     for number, line in numbered:
         try:
             yield number, json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             findings.add("what is no JSON", 1, number, f" ({line[:40]!r})")
 
 
@@ -224,5 +226,15 @@ def _index_of(path: Path, name: str, names: Sequence[str]) -> int:
 
 
 def _texts(numbers: Sequence[int], columns: dict[str, list[str | None]]) -> pl.DataFrame:
-    series = [pl.Series(name, values, pl.String) for name, values in columns.items()]
+    series = [
+        pl.Series(name, [_unicode(value) for value in values], pl.String)
+        for name, values in columns.items()
+    ]
     return pl.DataFrame([pl.Series(ROW, numbers, pl.Int64), *series])
+
+
+def _unicode(text: str | None) -> str | None:
+    """JSON may hold halves of a character, which no table can."""
+    if text is None or text.isascii():
+        return text
+    return text.encode("utf-8", "replace").decode()
