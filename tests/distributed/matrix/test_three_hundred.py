@@ -58,7 +58,6 @@ class Siege:
     pace: int = 0
     pids: dict[str, int] = field(default_factory=dict)
     gone: list[str] = field(default_factory=list)
-    called: set[str] = field(default_factory=set)
     drained: set[str] = field(default_factory=set)
     blows: int = 0
     seen: list[tuple[int, int, int]] = field(default_factory=list)  # blows, open files, memory
@@ -73,12 +72,10 @@ class Siege:
             self.look()
             self.allow(1)
             time.sleep(self.draw.uniform(0.0, 0.05))  # anywhere in the step
-            self.call_back()  # it warms up during the next blow
             self.strike()
             self.wait(lambda: self.step >= self.pace)
             while len(self.gone) >= MISSING_MOST:
-                self.call_back()
-                self.await_back(self.gone[0])
+                self.bring_back(self.gone[0])
         set_pace(strike_folder(live.folder), STEPS)
 
     def allow(self, steps: int) -> None:
@@ -102,7 +99,6 @@ class Siege:
                 self.pids[gpu] = event["pid"]
             elif kind == "joined" and gpu in self.gone:
                 self.gone.remove(gpu)
-                self.called.discard(gpu)
             elif kind == "drained":
                 self.drained.add(gpu)
 
@@ -122,15 +118,9 @@ class Siege:
             else:
                 psutil.Process(self.pids[gpu]).kill()
 
-    def call_back(self) -> None:
-        """All that are gone and not on their way yet."""
-        for gpu in self.gone:
-            if gpu not in self.called:
-                self.called.add(gpu)
-                self.order("returned", gpu)
-
-    def await_back(self, gpu: str) -> None:
+    def bring_back(self, gpu: str) -> None:
         """It joins at a commit after it has warmed up."""
+        self.order("returned", gpu)
         end_s = time.monotonic() + WAIT_S
         while gpu in self.gone:
             assert time.monotonic() < end_s, f"{gpu} did not join; {self.live.tail()}"
