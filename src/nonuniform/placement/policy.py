@@ -29,7 +29,7 @@ _WORDS: dict[str, Any] = {
     "on_failure": OnFailure,
     "repack": Repack,
 }
-_SECONDS = ("detect_s", "regroup_s", "transfer_s", "restart_s", "redo_s", "checkpoint_every_s")
+COSTS = ("detect_s", "regroup_s", "transfer_s", "restart_s", "redo_s", "checkpoint_every_s")
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ class PolicyOptions:
         for key, least in (("min_degree", 1), ("spare_domains", 0)):
             if getattr(self, key) < least:
                 raise BadInput(f"[policies] {key} = {getattr(self, key)} must be at least {least}")
-        for key in _SECONDS:
+        for key in COSTS:
             value = getattr(self, key)
             if not (math.isfinite(value) and value >= 0):
                 raise BadInput(f"[policies] {key} = {value} must be at least 0 and finite")

@@ -11,10 +11,10 @@ import math
 from collections.abc import Iterator
 from typing import get_args
 
+from nonuniform.placement.policy import Kind
 from nonuniform.scenario.sections import (
     CauseSection,
     FailuresSection,
-    Kind,
     KindSection,
     RepairSection,
     Scenario,

@@ -15,13 +15,11 @@ from nonuniform.cluster.sources.catalog import load_catalog
 from nonuniform.cluster.sources.rates import Cause
 from nonuniform.placement.job import TrainingJob
 from nonuniform.placement.limits import replicas_of
-from nonuniform.placement.policy import PolicyOptions
+from nonuniform.placement.policy import COSTS, PolicyOptions
 from nonuniform.scenario.build import DAYS, causes_of, fleet_of, job_of, options_of, seeds_of
 from nonuniform.scenario.sections import Scenario
 
 Fact = dict[str, Any]
-
-COSTS = ("detect_s", "regroup_s", "transfer_s", "restart_s", "redo_s", "checkpoint_every_s")
 
 MOST_CAUSES = 4  # more are summed up
 

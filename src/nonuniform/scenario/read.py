@@ -17,10 +17,11 @@ from pydantic import TypeAdapter, ValidationError
 
 from nonuniform.config_errors import describe
 from nonuniform.errors import BadInput
+from nonuniform.placement.policy import Kind
 from nonuniform.scenario.build import check_fit, in_section
 from nonuniform.scenario.check import KINDS, problems
 from nonuniform.scenario.keys import with_keys
-from nonuniform.scenario.sections import Kind, PolicySection, Scenario
+from nonuniform.scenario.sections import PolicySection, Scenario
 from nonuniform.toml_file import read_toml
 
 _SCENARIO = TypeAdapter(Scenario)

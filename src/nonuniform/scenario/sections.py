@@ -21,6 +21,8 @@ from nonuniform.cluster.sources.log_format import (
     Orphans,
     Window,
 )
+from nonuniform.cluster.sources.rates import Blast
+from nonuniform.placement.policy import Batch, Grain, Kind, OnFailure, Packing, Repack
 
 Count = Annotated[int, Field(ge=1, le=2**31)]
 Whole = Annotated[int, Field(ge=0, le=2**31)]
@@ -29,9 +31,6 @@ NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Factor = Annotated[float, Field(ge=1, allow_inf_nan=False)]
 Text = Annotated[str, Field(min_length=1, pattern=r"^[^\x00]*$")]
-
-Kind = Literal["uniform", "dp-drop", "ntp", "ntp-pw"]
-Blast = Literal["gpu", "board", "node", "domain", "tray"]
 
 _NO_OTHER_KEYS = ConfigDict(extra="forbid")
 
@@ -220,15 +219,15 @@ class PolicySection:
     degrees: tuple[Count, ...] | None = None
     min_degree: Count | None = None
     one_degree: bool | None = None
-    batch: Literal["shrink", "fixed"] | None = None
-    grain: Literal["sequence", "microbatch", "token"] | None = None
+    batch: Batch | None = None
+    grain: Grain | None = None
     batch_at: dict[str, Whole] | None = None
-    packing: Literal["packed", "spread", "none"] | None = None
+    packing: Packing | None = None
     spare_domains: Whole | None = None
     spare_unit: Literal["domain", "replica"] | None = None
     max_speedup: Factor | None = None
-    on_failure: Literal["wait", "restart"] | None = None
-    repack: Literal["at-once", "next-failure", "next-checkpoint", "never"] | None = None
+    on_failure: OnFailure | None = None
+    repack: Repack | None = None
     detect_s: NonNegative | None = None
     regroup_s: NonNegative | None = None
     transfer_s: NonNegative | None = None

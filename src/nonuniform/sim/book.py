@@ -19,7 +19,7 @@ from nonuniform.placement.groups import group_degrees
 from nonuniform.placement.job import TrainingJob
 from nonuniform.placement.policy import PolicyOptions
 from nonuniform.placement.shape import Shape, replicas_of, shape, shape_in_place
-from nonuniform.placement.sharing import Pace, Share
+from nonuniform.placement.sharing import Share, pace_of
 from nonuniform.placement.spares import spares_needed
 from nonuniform.sim.instants import Moves
 from nonuniform.sim.states import KindChanges
@@ -155,7 +155,7 @@ def _alike(job: TrainingJob, options: PolicyOptions) -> dict[int, int]:
     only_share = options.batch == "shrink" and not options.boosts and not options.batch_at
     if options.one_degree or job.short_stages or not only_share:
         return {}
-    pace = Pace(job, options)
+    pace = pace_of(job, options)
     highest: dict[Share, int] = {}
     return {
         degree: highest.setdefault(pace.share(pace.paced(((degree,) * job.stages, 1))), degree)
