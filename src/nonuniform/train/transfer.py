@@ -20,6 +20,8 @@ from nonuniform.reshard.transfer import TransferPlan, UnitMove
 from nonuniform.train.groups import Group
 from nonuniform.train.state import SLOTS, Received, ShardState
 
+SEAL_BYTES = 8  # of the checksum behind each part
+
 
 @dataclass(frozen=True)
 class TransferRoute:
@@ -43,20 +45,34 @@ def transfer(
 
     `like` gives dtype and device. Raises RunFailed where a checksum disagrees.
     """
-    outgoing = [_send_buffer(route, held, gpu, like) for gpu in route.gpus]
-    incoming = [_receive_count(route, gpu) for gpu in route.gpus]
-    sent, received = torch.cat(outgoing), like.new_empty(sum(incoming))
-    group.exchange(received, sent, incoming, [len(part) for part in outgoing])
-    told = _exchange_checksums(group, [checksum(part) for part in outgoing], like.device)
+    outgoing = [_sealed(_send_buffer(route, held, gpu, like)) for gpu in route.gpus]
+    counts = [_receive_count(route, gpu) * like.element_size() + SEAL_BYTES for gpu in route.gpus]
+    sent, received = torch.cat(outgoing), outgoing[0].new_empty(sum(counts))
+    group.exchange(received, sent, counts, [len(part) for part in outgoing])
     units: dict[tuple[str, int], tuple[Tensor, ...]] = {}
-    for gpu, part, expected in zip(route.gpus, received.split(incoming), told, strict=True):
-        if checksum(part) != expected:
+    elements = 0
+    for gpu, part in zip(route.gpus, received.split(counts), strict=True):
+        values, told = _opened(part, like.dtype)
+        if checksum(values) != told:
             raise RunFailed(
-                f"GPU {route.me}: {len(part)} elements from GPU {gpu} have checksum "
-                f"{checksum(part)}, sent was {expected}"
+                f"GPU {route.me}: {len(values)} elements from GPU {gpu} have checksum "
+                f"{checksum(values)}, sent was {told}"
             )
-        units.update(_unpack(route, gpu, part))
-    return units, received.numel() * received.element_size()
+        units.update(_unpack(route, gpu, values))
+        elements += len(values)
+    return units, elements * like.element_size()
+
+
+def _sealed(part: Tensor) -> Tensor:
+    """The bytes of a part and their checksum, so that one exchange carries both."""
+    seal = torch.frombuffer(bytearray(checksum(part).to_bytes(SEAL_BYTES)), dtype=torch.uint8)
+    return torch.cat([part.view(torch.uint8), seal.to(part.device)])
+
+
+def _opened(part: Tensor, dtype: torch.dtype) -> tuple[Tensor, int]:
+    # A copy, since the part of another GPU may begin anywhere, and elements may not.
+    values = part[:-SEAL_BYTES].clone().view(dtype)
+    return values, int.from_bytes(bytes(part[-SEAL_BYTES:].tolist()))
 
 
 def checksum(part: Tensor) -> int:
@@ -84,13 +100,6 @@ def _receive_count(route: TransferRoute, source: str) -> int:
         for move in _moves(route, source, route.me)
     )
     return elements * len(SLOTS)
-
-
-def _exchange_checksums(group: Group, sums: list[int], device: torch.device) -> list[int]:
-    ones = [1] * len(sums)
-    told = torch.empty(len(sums), dtype=torch.int64, device=device)
-    group.exchange(told, torch.tensor(sums, dtype=torch.int64, device=device), ones, ones)
-    return [int(value) for value in told.tolist()]
 
 
 def _unpack(

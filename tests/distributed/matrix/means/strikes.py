@@ -297,7 +297,7 @@ class StrikingGroup:
         self._inner.exchange(received, sent, received_counts, sent_counts)
         if kind == "reshard" and striker.is_extra():
             striker.reached("all-reduce")  # it has given its units away: the others sum
-        if kind == "transfer" and received.is_floating_point() and received.numel():
+        if kind == "transfer":
             self._damage(received)
 
     def _compute(self) -> str:
@@ -315,7 +315,7 @@ class StrikingGroup:
         striker = self._striker
         meant = striker.strike.way == "damage" and striker.gpu in striker.strike.victims
         if meant and striker.mark(mark_of(striker.gpu)):
-            received.view(torch.uint8)[received.numel() // 2] ^= 64
+            received[received.numel() // 2] ^= 64
 
 
 class StrikingKeeper(Keeper):

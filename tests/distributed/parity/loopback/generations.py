@@ -180,7 +180,7 @@ class _NoisyGroup:
     ) -> None:
         self.inner.exchange(received, sent, received_counts, sent_counts)
         if not self.quiet:
-            received.view(torch.int64)[len(received) // 2] ^= 1
+            received[len(received) // 2] ^= 1
         self.quiet = True
 
 
