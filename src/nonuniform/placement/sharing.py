@@ -74,18 +74,28 @@ class Pace:
         self._boost = boost
         self._unboosted = job.degree * job.short_layers
         self.scale = self._unboosted * (boost.denominator if boost else 1)
+        # The few different replicas come again and again in the many states of a cluster.
+        self._speeds: dict[tuple[int, int], tuple[int, bool]] = {}
+        self._relative: dict[int, Fraction] = {}
 
     def paced(self, team: Team) -> _Paced:
         """The slowest stage sets the speed; in each kind of stage that is the lowest degree."""
         degrees, number = team
-        if degrees[-1] == self._degree:
-            return _Paced(self.scale, degrees, number, False)
-        long = degrees[self._last_long] * self._short_layers
-        speed = min(long, degrees[-1] * self._long_layers, self._unboosted)
+        lowest = degrees[self._last_long], degrees[-1]
+        known = self._speeds.get(lowest)
+        if known is None:
+            known = self._speeds[lowest] = self._speed(*lowest)
+        return _Paced(known[0], degrees, number, known[1])
+
+    def _speed(self, lowest_long: int, lowest: int) -> tuple[int, bool]:
+        """(speed, whether boosted)."""
+        if lowest == self._degree:
+            return self.scale, False
+        speed = min(lowest_long * self._short_layers, lowest * self._long_layers, self._unboosted)
         if self._boost is None:
-            return _Paced(speed, degrees, number, False)
+            return speed, False
         boosted = min(speed * self._boost.numerator, self.scale)
-        return _Paced(boosted, degrees, number, speed < self._unboosted and self._boost > 1)
+        return boosted, speed < self._unboosted and self._boost > 1
 
     def share(self, paced: _Paced) -> Share:
         """What the replica finishes in the step time of a healthy one, in whole grains."""
@@ -99,7 +109,9 @@ class Pace:
         return self.batch // self._grain * paced.speed // self.scale * self._grain
 
     def as_class(self, paced: _Paced, number: int, share: Share) -> ReplicaClass:
-        speed = Fraction(paced.speed, self.scale)
+        speed = self._relative.get(paced.speed)
+        if speed is None:
+            speed = self._relative[paced.speed] = Fraction(paced.speed, self.scale)
         return ReplicaClass(number, paced.degrees, speed, share, paced.boosted)
 
     def capacity(self, teams: Sequence[Team]) -> Share:

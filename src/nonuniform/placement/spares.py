@@ -11,6 +11,7 @@ Either way the hurt domains stay in use where they are good enough, put together
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from nonuniform.placement.job import TrainingJob
@@ -18,7 +19,7 @@ from nonuniform.placement.limits import replicas_of
 from nonuniform.placement.packing import Runs, teams
 from nonuniform.placement.policy import PolicyOptions
 from nonuniform.placement.shape import Counts, capped, runs_of
-from nonuniform.placement.sharing import pace_of
+from nonuniform.placement.sharing import Share, pace_of
 
 
 def spares_needed(counts: Counts, domain: int, job: TrainingJob, options: PolicyOptions) -> int:
@@ -29,20 +30,29 @@ def spares_needed(counts: Counts, domain: int, job: TrainingJob, options: Policy
     goal = replicas * job.sequences_per_replica
     pace = pace_of(job, options)
 
-    def enough(formed: int, domains: int) -> bool:
+    def capacity(formed: int, domains: int) -> Share:
         groups = _with_whole(runs, job.degree, domains * per_domain)
         floors = {job.degree, *(d for d, _ in runs)} if options.one_degree else {0}
-        return any(
+        return max(
             pace.capacity(teams(capped(groups, job.degree, floor), formed, job, options.packing))
-            >= goal
             for floor in floors
         )
 
+    lacking = goal - capacity(replicas, 0)
+    if lacking <= 0:
+        return 0
     if options.spares_by_replica:
-        more = _least(replicas, lambda x: enough(replicas + x, -(-x * job.stages // per_domain)))
+        likely = math.ceil(lacking / job.sequences_per_replica)
+        more = _least(
+            replicas,
+            likely,
+            lambda x: capacity(replicas + x, -(-x * job.stages // per_domain)) >= goal,
+        )
         return -(-more * job.stages // per_domain)
     most = -(-replicas * job.stages // per_domain)
-    return _least(most, lambda domains: enough(replicas, domains))
+    whole = sum(number for degree, number in runs if degree == job.degree)
+    likely = -(-(replicas * job.stages - whole) // per_domain)
+    return _least(most, likely, lambda domains: capacity(replicas, domains) >= goal)
 
 
 def _with_whole(runs: Runs, degree: int, groups: int) -> Runs:
@@ -52,15 +62,17 @@ def _with_whole(runs: Runs, degree: int, groups: int) -> Runs:
     return [(degree, whole), *(runs[1:] if has_whole else runs)]
 
 
-def _least(most: int, enough: Callable[[int], bool]) -> int:
-    """The smallest number that is enough; `most` is, and so is every larger one. Small answers are
-    the usual ones and are found in the fewest tries."""
-    if enough(0):
-        return 0
-    low, high = 0, 1
-    while high < most and not enough(high):
-        low, high = high, 2 * high
-    high = min(high, most)
+def _least(most: int, likely: int, enough: Callable[[int], bool]) -> int:
+    """The smallest number above 0 that is enough; `most` is, and so is every larger one, and 0 is
+    not. Found in two tries where it is `likely`, else in steps that double from there."""
+    low, high = 0, most
+    probe, step = min(max(1, likely), most - 1), 1
+    while low < probe < high:
+        if enough(probe):
+            high, probe = probe, probe - step
+        else:
+            low, probe = probe, probe + step
+        step *= 2
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if enough(middle) else (middle, high)
