@@ -30,7 +30,7 @@ ASSUMED = Constants(
     nic_share=0.85,
     launch_s=5e-6,
     hidden_share=0.80,
-    flash_share=0.60,
+    flash_share=0.85,
 )
 FREE: Mapping[str, tuple[str, ...]] = {
     "ampere": ("gemm_share", "gemm_fill", "launch_s"),

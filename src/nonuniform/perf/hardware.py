@@ -13,6 +13,8 @@ from nonuniform.errors import BadInput
 PRECISIONS = ("bf16", "fp8", "mxfp8")
 HOP_NEAR_S = 2e-6  # latency of a hop inside a domain
 HOP_FAR_S = 8e-6  # and between domains
+FLASH_LENGTH = 8192  # of the sequences with which fused attention was measured
+FLASH_FILL = 600  # keys more that a query seems to see: tiles on the diagonal, start and end
 
 
 @dataclass(frozen=True)
@@ -20,7 +22,8 @@ class Gpu:
     """One kind of GPU, as its vendor describes it.
 
     `best_*_tflops`: the best that anybody measured of a matrix product. It is below the peak
-    since the clock falls under load. 0: nobody did, see `Machine`.
+    since the clock falls under load. `best_attention_tflops` the same of fused causal attention,
+    forward, in BF16, over `FLASH_LENGTH` tokens. 0: nobody did, see `machine`.
     """
 
     name: str
@@ -37,6 +40,7 @@ class Gpu:
     fp8_tflops: float = 0.0
     best_bf16_tflops: float = 0.0
     best_fp8_tflops: float = 0.0
+    best_attention_tflops: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -47,8 +51,8 @@ class Constants:
     along k that each output tile loses to fill its pipeline. `memory_share` of the memory's rate in
     kernels that move data only. `link_share` and `nic_share` of the rates of NVLink and of
     network cards. `launch_s`: between two kernels. `hidden_share`: of a collective that runs
-    beside computation, the share that costs nothing. `flash_share`: rate of fused
-    attention against matrix products.
+    beside computation, the share that costs nothing. `flash_share` of the best measured rate of
+    fused attention.
     """
 
     gemm_share: float
@@ -69,6 +73,7 @@ class Constants:
 
 
 BEST_OF_PEAK = 0.78  # where nobody measured: as of those that were measured
+FLASH_OF_BEST = 0.8  # and fused attention of a matrix product
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,6 +91,7 @@ class Machine:
     link_bytes_per_s: float
     nic_bytes_per_s: float
     flops_per_s: dict[str, float]
+    flash_flops_per_s: float  # of fused attention, if no key were seen in vain
     step_s: dict[str, float]  # of one element of the output, one step along k
     fill: float
     launch_s: float
@@ -108,6 +114,8 @@ def machine(gpu: Gpu, constants: Constants, clock: float = 1.0) -> Machine:
         "fp8": gpu.best_fp8_tflops or BEST_OF_PEAK * gpu.fp8_tflops,
     }
     best["mxfp8"] = best["fp8"]
+    flash = gpu.best_attention_tflops or FLASH_OF_BEST * best["bf16"]
+    flash *= 1 + FLASH_FILL / (FLASH_LENGTH / 2)
     flops = {key: value * 1e12 * constants.gemm_share * clock for key, value in best.items()}
     return Machine(
         gpu=gpu,
@@ -117,6 +125,7 @@ def machine(gpu: Gpu, constants: Constants, clock: float = 1.0) -> Machine:
         link_bytes_per_s=gpu.nvlink_gb_per_s * 1e9 * constants.link_share,
         nic_bytes_per_s=gpu.nic_gb_per_s * 1e9 * constants.nic_share,
         flops_per_s=flops,
+        flash_flops_per_s=flash * 1e12 * constants.flash_share * clock,
         step_s={key: 2 / value if value else float("inf") for key, value in flops.items()},
         fill=constants.gemm_fill,
         launch_s=constants.launch_s,

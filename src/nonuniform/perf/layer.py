@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from nonuniform.perf.comm import all_to_all_s, exposed_s, gather_s
 from nonuniform.perf.gemm import batched_gemm_s, gemm_s
-from nonuniform.perf.hardware import Machine
+from nonuniform.perf.hardware import FLASH_FILL, Machine
 from nonuniform.perf.model import Model, Part
 
 
@@ -119,19 +119,18 @@ def attended(length: float, window: int) -> float:
     return window - window * window / (2 * length)
 
 
-FLASH_BACKWARD = 2.5  # five products instead of two
+FLASH_BACKWARD = 3.0  # five products instead of two, each a little slower, as measured
 
 
 def _fused_attention(
     machine: Machine, model: Model, part: Part, micro: Micro
 ) -> tuple[float, float]:
-    constants = machine.constants
     width = part.heads * model.head_dim
-    flops = 4.0 * micro.tokens * attended(micro.length, model.window) * width
-    compute_s = flops / (machine.flops_per_s["bf16"] * constants.flash_share)
+    flops = 4.0 * micro.tokens * (attended(micro.length, model.window) + FLASH_FILL) * width
+    compute_s = flops / machine.flash_flops_per_s
     moved = 4.0 * micro.tokens * (width + part.kv_heads * model.head_dim)
     memory_s = moved / machine.memory_bytes_per_s
-    forward = max(compute_s, memory_s) + constants.launch_s
+    forward = max(compute_s, memory_s) + machine.launch_s
     return forward, FLASH_BACKWARD * forward
 
 
@@ -165,31 +164,44 @@ def _memory(machine: Machine, model: Model, part: Part, micro: Micro) -> tuple[f
         forward += 8 * copies * hidden
         backward += 8 * copies * hidden
     if micro.precision != "bf16":
-        # Inputs and output gradients: read, written by row and by column; one more look for
-        # the scale of a whole tensor.
-        each = 4 if micro.precision == "mxfp8" else 6
-        inputs = hidden + width + copies * (hidden + part.ffn)
-        forward += each * inputs
-        backward += each * (inputs + (2 if model.gated else 1) * ffn)
+        # Inputs of the four products, and gradients of their outputs.
+        outer, inner = _cast_bytes(part, micro)
+        kv_width = 2 * part.kv_heads * model.head_dim
+        ends = (outer + inner * copies if model.experts else 2 * outer) * hidden
+        forward += ends + inner * (width + ffn)
+        backward += ends + inner * (width + kv_width + (2 if model.gated else 1) * ffn)
     rate, launch_s = machine.memory_bytes_per_s, machine.constants.launch_s
     return tokens * forward / rate + 8 * launch_s, tokens * backward / rate + 10 * launch_s
+
+
+def _cast_bytes(part: Part, micro: Micro) -> tuple[float, float]:
+    """Per element of what a tensor-parallel group gathers, and of what a rank has for itself: read,
+    written by row and by column; one more look for the scale of a whole tensor. What is gathered is
+    cast before, by the rank that has it; with one scale its transpose is made after."""
+    blocks = micro.precision == "mxfp8"
+    own = 4.0 if blocks else 6.0
+    if part.ranks == 1 or not micro.sequence_parallel:
+        return own, own
+    return (own / part.ranks if blocks else 5.0 / part.ranks + 2.0), own
 
 
 def _tensor_comm(
     machine: Machine, model: Model, part: Part, micro: Micro, gemms: tuple[float, float]
 ) -> float:
-    """Two gathers and two scatters of the activations, each way: what an all-reduce is made of."""
+    """Two gathers and two scatters of the activations, each way: what an all-reduce is made of.
+    With sequence parallelism FP8 is gathered where products take it; sums stay in BF16."""
     if part.ranks == 1:
         return 0.0
     size = 2.0 * micro.tokens * model.hidden
-    pass_s = 4.0 * gather_s(machine, size, part.ranks, micro.near)
+    scatter_s = gather_s(machine, size, part.ranks, micro.near)
+    pass_s = 4.0 * scatter_s
+    if micro.sequence_parallel and micro.precision != "bf16":
+        pass_s = 2.0 * (scatter_s + gather_s(machine, size / 2, part.ranks, micro.near))
     if not micro.overlap_tensor:
         return (3 if micro.recompute == "full" else 2) * pass_s
-    # Cut in as many pieces as ranks: the first has nothing to run beside.
-    first = pass_s / part.ranks
-    rest = pass_s - first
-    forward = first + exposed_s(machine, rest, gemms[0])
-    backward = first + exposed_s(machine, rest, gemms[1])
+    # Cut in as many pieces as ranks, and a rank begins with its own.
+    forward = exposed_s(machine, pass_s, gemms[0])
+    backward = exposed_s(machine, pass_s, gemms[1])
     return forward * (2 if micro.recompute == "full" else 1) + backward
 
 

@@ -269,6 +269,7 @@ def _bridge_row(table: str, c: Cells) -> Row | None:
         micro_batch=number["MBS"],
         precision=precision,
         zero=3 if number["FSDP"] > 1 else 1,
+        gradient_bytes=2,
     )
     work = Work(load_model(_BRIDGE_MODELS[c["Model"]]), int(c["GBS"]), int(c["Sequence Length"]))
     seconds = work.tokens / gpus / _number(c["Tokens / sec / GPU"])
