@@ -1,0 +1,129 @@
+"""RACK.toml, the answer of `nonuniform rack`, and the sheet."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nonuniform.errors import BadInput
+from nonuniform.power.policy import boost
+from nonuniform.power.rack_answer import answer
+from nonuniform.power.rack_command import rack
+from nonuniform.power.rack_file import load_rack_file
+from nonuniform.power.thermal import steady
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "rack.toml"
+DOMAIN = '[domain]\nrack = "gb200_nvl72"\nsurvive = 4\n'
+CAPPED = DOMAIN + "[gpu]\nnominal_w = 1000\n"
+
+
+def ask(tmp_path: Path, text: str) -> dict[str, Any]:
+    path = tmp_path / "rack.toml"
+    path.write_text(text)
+    return rack(path)[0]
+
+
+def test_the_example_answers_for_each_loss(tmp_path: Path) -> None:
+    values, text = rack(EXAMPLE, tmp_path / "sheet.md")
+    json.dumps(values, allow_nan=False)
+    assert [row["failed"] for row in values["rows"]] == [0, 1, 2, 3, 4]
+    assert "extrapolated" in text
+    assert len(text.splitlines()) > 12
+    sheet = (tmp_path / "sheet.md").read_text()
+    for word in ("headroom", "W/s", "shelves", "flow", "sensor", "period", "extrapolated"):
+        assert word in sheet
+
+
+def test_what_is_needed_is_enough_and_not_too_much() -> None:
+    """The policy grants the hardest row with the flow that is asked for, and not with less."""
+    file = load_rack_file(EXAMPLE)
+    needed = answer(file)["needed"]
+    hurt, cooling = file.entry.rack, file.entry.cooling
+    for share, granted in ((1.0 + 1e-6, True), (0.98, False)):
+        there = replace(cooling, flow_l_per_min=needed["flow_l_per_min_gpu"] * share)
+        state = steady(there, hurt.gpu.nominal_w)
+        assert boost(file.need[4], hurt, 4, state, 1e6).granted is granted
+    for extra, granted in ((1e-3, True), (-1.0, False)):
+        fed = replace(hurt, feed_w=hurt.nominal_w + needed["headroom_w"] + extra)
+        state = steady(cooling, hurt.gpu.nominal_w)
+        assert boost(file.need[4], fed, 4, state, 1e6).granted is granted
+
+
+def test_the_shelves_that_are_needed_carry_and_one_less_does_not() -> None:
+    """Shelves of 27 kW: four carry the nominal rack, but not the boosted one."""
+    file = load_rack_file(EXAMPLE)
+    hurt = replace(file.entry.rack, shelf_w=27_000.0)
+    small = replace(file, entry=replace(file.entry, rack=hurt))
+    needed = answer(small)["needed"]["shelves"]
+    state = steady(file.entry.cooling, hurt.gpu.nominal_w)
+    for shelves, granted in ((needed, True), (needed - 1, False)):
+        found = boost(file.need[4], replace(hurt, shelves=shelves), 4, state, 1e6)
+        assert found.granted is granted
+        assert found.limit == ("gpu ceiling" if granted else "rack budget")
+
+
+def test_more_losses_never_need_less(tmp_path: Path) -> None:
+    rows = ask(tmp_path, CAPPED.replace("4", "12"))["rows"]
+    for key in ("need", "headroom_w", "flow_l_per_min_gpu"):
+        column = [row[key] for row in rows]
+        assert column == sorted(column), key
+    granted = [row["granted"] for row in rows]
+    assert granted == sorted(granted, reverse=True)
+
+
+def test_a_gpu_at_its_ceiling_binds_first(tmp_path: Path) -> None:
+    values = ask(tmp_path, DOMAIN)
+    first = values["binds_first"]
+    assert (first["limit"], first["failed"], first["reached"]) == ("gpu ceiling", 1, True)
+    assert values["needed"]["losses"] == 0
+    assert values["rows"][1]["batch_share"] == pytest.approx(71 / 72)
+
+
+def test_a_warm_inlet_binds_and_the_time_is_told(tmp_path: Path) -> None:
+    values = ask(tmp_path, CAPPED + "[cooling]\ninlet_c = 50\n[need]\nseconds = 2\n")
+    last = values["rows"][-1]
+    assert last["lasts_s"] is not None
+    assert 0 < values["needed"]["lasts_s"] < 100
+    lasting = ask(tmp_path, CAPPED + "[cooling]\ninlet_c = 50\n")
+    assert lasting["binds_first"]["limit"] == "temperature"
+
+
+def test_a_table_of_need_replaces_the_ratio(tmp_path: Path) -> None:
+    values = ask(tmp_path, CAPPED + "[need]\nperformance = [1.0, 1.01, 1.02, 1.03]\n")
+    assert [row["need"] for row in values["rows"]] == [1.0, 1.0, 1.01, 1.02, 1.03]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", "[domain] is missing"),
+        ("[domian]\n", "unknown section [domian]"),
+        (DOMAIN.replace("4", "72"), "survive = 72: must be from 0 to 71"),
+        (DOMAIN.replace("gb200_nvl72", "nvl"), "unknown rack 'nvl'"),
+        (DOMAIN + "[gpu]\nnominal = 1\n", "unknown key nominal, did you mean nominal_w?"),
+        (DOMAIN + "[gpu]\nnominal_w = 1300\n", "[gpu]: nominal_w = 1300 is above"),
+        (DOMAIN + "[gpu]\nnominal_w = '1'\n", "must be a finite number"),
+        (DOMAIN + "[rack]\nshelves = 2.5\n", "shelves = 2.5: must be a whole number"),
+        (DOMAIN + "[rack]\ndomain_gpus = 36\n", "needs other_w, feed_w of its own"),
+        (DOMAIN + "[cooling]\ninlet_c = 90\n", "inlet_c = 90: must be below throttle_c = 87"),
+        (DOMAIN + "[need]\nperformance = [1.1]\n", "has 1 numbers, [domain] survive = 4"),
+        (DOMAIN + "[need]\nperformance = [1.1, 1, 1, 1]\n", "must not fall"),
+        (DOMAIN + "[need]\nseconds = 0\n", "seconds = 0: must be seconds above 0"),
+    ],
+)
+def test_files_that_cannot_be(tmp_path: Path, text: str, told: str) -> None:
+    path = tmp_path / "rack.toml"
+    path.write_text(text)
+    with pytest.raises(BadInput) as error:
+        rack(path)
+    assert told in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_sheet_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"--spec .*nowhere"):
+        rack(EXAMPLE, tmp_path / "nowhere" / "sheet.md")
