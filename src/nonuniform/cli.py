@@ -268,6 +268,29 @@ def perf(
 
 
 @app.command()
+def rack(
+    file: Annotated[Path, typer.Argument(metavar="RACK.toml", help="Rack, cooling, losses.")],
+    spec: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write a procurement sheet, Markdown.")
+    ] = None,
+    scenario: Annotated[
+        Path | None,
+        typer.Option(metavar="SCENARIO.toml", help="How often its failures call for a boost."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object for scripts.")] = False,
+) -> None:
+    """Say what a rack must have so that survivors of a loss can be boosted."""
+    from nonuniform.power import rack_command
+    from nonuniform.scenario.boosted import boosted, boosted_text
+
+    values, text = rack_command.rack(file, spec)
+    if scenario is not None:
+        values["history"] = boosted(file, scenario)
+        text = f"{text}\n\n{boosted_text(values['history'])}"
+    typer.echo(json.dumps(values) if as_json else text)
+
+
+@app.command()
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for both runs and the picture.")] = Path(
         "runs/demo"

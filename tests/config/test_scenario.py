@@ -99,6 +99,7 @@ def test_every_option_of_a_policy_is_a_key(tmp_path: Path) -> None:
     text = SMALLEST + (
         '[policies.mine]\nkind = "ntp"\nmin_degree = 16\none_degree = true\nbatch = "shrink"\n'
         'grain = "token"\nbatch_at = { "30" = 7, "28" = 6 }\npacking = "spread"\n'
+        'speed_at = { "30" = 0.9 }\n'
         'spare_domains = 8\nspare_unit = "domain"\nrepack = "next-checkpoint"\n'
         "detect_s = 1\ncheckpoint_every_s = 60"
     )
@@ -108,6 +109,7 @@ def test_every_option_of_a_policy_is_a_key(tmp_path: Path) -> None:
         one_degree=True,
         grain="token",
         batch_at=((28, 6), (30, 7)),
+        speed_at=((30, 0.9),),
         packing="spread",
         spare_domains=8,
         spare_unit="domain",
@@ -239,6 +241,7 @@ def test_what_was_assumed_is_marked(tmp_path: Path) -> None:
     assert [fact["text"] for fact in facts if fact["assumed"]] == [
         "all stages take equally long",
         "independent of each other, all GPUs alike",
+        "a hurt replica is as fast as the share of GPUs that it has left",
     ]
 
 

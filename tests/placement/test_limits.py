@@ -48,6 +48,12 @@ def test_a_job_that_contradicts_itself(keys: dict[str, int], message: str) -> No
         ({"batch": "fixed", "batch_at": ((30, 7),)}, 'batch_at belongs to batch = "shrink"'),
         ({"batch_at": ((30, 6), (28, 7))}, "(28 -> 7, 30 -> 6) must not give a lower degree more"),
         ({"batch_at": ((30, 6), (30, 7))}, "must name each degree once"),
+        ({"speed_at": ((30, 0.9), (30, 0.8))}, "speed_at (30 -> 0.8, 30 -> 0.9) must name each"),
+        ({"speed_at": ((30, 1.1),)}, "speed_at 30 -> 1.1 must be above 0 and at most 1"),
+        ({"speed_at": ((30, 0.0),)}, "speed_at 30 -> 0 must be above 0"),
+        ({"speed_at": ((30, 0.8), (28, 0.9))}, "must not make a lower degree faster"),
+        ({"speedup_at": ((30, 0.9),)}, "speedup_at 30 -> 0.9 must be at least 1"),
+        ({"speedup_at": ((30, float("nan")),)}, "speedup_at 30 -> nan must be at least 1"),
     ],
 )
 def test_options_that_contradict_one_another(keys: dict[str, Any], message: str) -> None:

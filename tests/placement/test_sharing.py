@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
+from dataclasses import replace
 from fractions import Fraction
+from typing import Any
 
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -106,6 +108,42 @@ def test_a_batch_at_a_degree_stands_unless_boost_gives_all() -> None:
     }
     assert [shares["ntp", d] for d in (30, 29, 28)] == [6, 7, 5]
     assert [shares["ntp-pw", d] for d in (30, 29, 28)] == [8, 7, 5]
+
+
+def shares_at(degrees: range, **options: Any) -> list[Any]:
+    """Of one replica of 40 sequences at each degree, in tokens."""
+    job = TrainingJob(32, sequences_per_replica=40)
+    policy = PolicyOptions(grain="token", **options)
+    return [share_out([((d,), 1)], 1, job, policy).classes[0].share for d in degrees]
+
+
+def test_a_speed_that_is_given_stands_in_place_of_the_share_of_gpus() -> None:
+    found = shares_at(range(31, 28, -1), kind="ntp", speed_at=((30, 0.9), (31, 0.925)))
+    assert found == [37, 36, Fraction(40 * 29, 32)]
+
+
+def test_boost_differs_by_degree_and_never_makes_a_lower_degree_faster() -> None:
+    """At 30: 30/32 x 1.04; at 28 it would be 28/32 x 1.2 = 1.05, and is what 30 is."""
+    boosts = ((28, 1.2), (30, 1.04))
+    found = shares_at(range(30, 27, -1), kind="ntp-pw", speedup_at=boosts, max_speedup=1.3)
+    assert found == [39, 39, 39]
+    alone = shares_at(range(28, 27, -1), kind="ntp-pw", speedup_at=((28, 1.04),), max_speedup=1.3)
+    assert alone == [Fraction(40 * 28 * 104, 32 * 100)]
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(1, 12), st.integers(0, 11), st.integers(1, 3), st.booleans(), st.data())
+def test_speeds_as_the_share_of_gpus_change_nothing(
+    degree: int, lost: int, stages: int, fixed: bool, data: st.DataObject
+) -> None:
+    lost = min(lost, degree - 1)
+    layers = data.draw(st.integers(stages, 3 * stages))
+    job = TrainingJob(degree, stages, sequences_per_replica=8, layers=layers)
+    usual = PolicyOptions("ntp-pw", batch="fixed" if fixed else "shrink", max_speedup=1.15)
+    given_ = tuple((d, d / degree) for d in range(1, degree + 1))
+    told = replace(usual, speed_at=given_, speedup_at=tuple((d, 1.15) for d, _ in given_))
+    teams = [((degree,) * (stages - 1) + (degree - lost,), 1), ((degree,) * stages, 2)]
+    assert share_out(teams, 3, job, told) == share_out(teams, 3, job, usual)
 
 
 @settings(max_examples=200, deadline=None)

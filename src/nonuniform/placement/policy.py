@@ -38,8 +38,10 @@ class PolicyOptions:
 
     `degrees`: the legal degrees, () for any; the full one is always legal. `one_degree`: all hurt
     replicas of the job at one reduced degree, the one that gives most. `batch_at`: sequences of a
-    replica at a degree, in place of the formula. `max_speedup`: how much faster boost makes the
-    GPUs of a hurt replica. `spare_unit`: "" for the usual one of the kind.
+    replica at a degree, in place of the formula. `speed_at`: of a replica at a degree against a
+    whole one, in place of degree / full degree. `max_speedup`: how much faster boost makes the GPUs
+    of a hurt replica; `speedup_at` a degree where given. `spare_unit`: "" for the usual one of the
+    kind.
     """
 
     kind: Kind
@@ -49,10 +51,12 @@ class PolicyOptions:
     batch: Batch = "shrink"
     grain: Grain = "sequence"
     batch_at: tuple[tuple[int, int], ...] = ()
+    speed_at: tuple[tuple[int, float], ...] = ()
     packing: Packing = "packed"
     spare_domains: int = 0
     spare_unit: SpareUnit = ""
     max_speedup: float = 1.15
+    speedup_at: tuple[tuple[int, float], ...] = ()
     on_failure: OnFailure = "wait"
     repack: Repack = "at-once"
     detect_s: float = 0
@@ -138,6 +142,24 @@ class PolicyOptions:
                 '[policies] batch_at belongs to batch = "shrink": a fixed batch is dealt by speed'
             )
         self._check_batch_at()
+        self._check_speeds()
+
+    def _check_speeds(self) -> None:
+        for key, least, most in (("speed_at", 0.0, 1.0), ("speedup_at", 1.0, math.inf)):
+            rows = sorted(getattr(self, key))
+            shown = ", ".join(f"{degree} -> {factor:g}" for degree, factor in rows)
+            if len({degree for degree, _ in rows}) < len(rows):
+                raise BadInput(f"[policies] {key} ({shown}) must name each degree once")
+            for degree, factor in rows:
+                if not (least <= factor <= most and 0 < factor < math.inf):
+                    bounds = (
+                        f"above 0 and at most {most:g}" if least == 0 else f"at least {least:g}"
+                    )
+                    raise BadInput(f"[policies] {key} {degree} -> {factor:g} must be {bounds}")
+        speeds = [speed for _, speed in sorted(self.speed_at)]
+        if speeds != sorted(speeds):
+            shown = ", ".join(f"{degree} -> {speed:g}" for degree, speed in sorted(self.speed_at))
+            raise BadInput(f"[policies] speed_at ({shown}) must not make a lower degree faster")
 
     def _check_batch_at(self) -> None:
         rows = sorted(self.batch_at)

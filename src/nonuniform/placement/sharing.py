@@ -69,11 +69,10 @@ class Pace:
         self._grain = job.microbatch_sequences if options.grain == "microbatch" else 1
         self._in_tokens = options.grain == "token"
         self._batch_at = dict(options.batch_at)
-        # 1.15 is meant as 23/20, not as the binary number beside it: floors would show it.
-        boost = Fraction(options.max_speedup).limit_denominator(10**6) if options.boosts else None
-        self._boost = boost
-        self._unboosted = job.degree * job.short_layers
-        self.scale = self._unboosted * (boost.denominator if boost else 1)
+        self._plain = _plain_speeds(job, options)
+        self._boosted = _boosted_speeds(self._plain, options) if options.boosts else self._plain
+        fractions = (*self._plain.values(), *self._boosted.values())
+        self.scale = math.lcm(*(f.denominator for f in fractions)) * job.short_layers
         # The few different replicas come again and again in the many states of a cluster.
         self._speeds: dict[tuple[int, int], tuple[int, bool]] = {}
         self._relative: dict[int, Fraction] = {}
@@ -89,13 +88,12 @@ class Pace:
 
     def _speed(self, lowest_long: int, lowest: int) -> tuple[int, bool]:
         """(speed, whether boosted)."""
-        if lowest == self._degree:
-            return self.scale, False
-        speed = min(lowest_long * self._short_layers, lowest * self._long_layers, self._unboosted)
-        if self._boost is None:
-            return speed, False
-        boosted = min(speed * self._boost.numerator, self.scale)
-        return boosted, speed < self._unboosted and self._boost > 1
+        slack = Fraction(self._long_layers, self._short_layers)
+        plain, boosted = (
+            min(speeds[lowest_long], speeds[lowest] * slack, Fraction(1))
+            for speeds in (self._plain, self._boosted)
+        )
+        return int(boosted * self.scale), boosted > plain
 
     def share(self, paced: _Paced) -> Share:
         """What the replica finishes in the step time of a healthy one, in whole grains."""
@@ -119,6 +117,33 @@ class Pace:
         whole = sum(number for degrees, number in teams if degrees[-1] == self._degree)
         hurt = (self.paced(team) for team in teams if team[0][-1] < self._degree)
         return whole * self.batch + sum(each.number * self.share(each) for each in hurt)
+
+
+def _plain_speeds(job: TrainingJob, options: PolicyOptions) -> dict[int, Fraction]:
+    """By degree, against the full one."""
+    given = {degree: _exact(speed) for degree, speed in options.speed_at}
+    return {
+        degree: given.get(degree, Fraction(degree, job.degree))
+        for degree in range(1, job.degree + 1)
+    }
+
+
+def _boosted_speeds(plain: dict[int, Fraction], options: PolicyOptions) -> dict[int, Fraction]:
+    """With as much power as there is at that degree; what more power makes faster than a higher
+    degree waits for it, so that the lowest degree of a replica is its slowest."""
+    given = {degree: _exact(speedup) for degree, speedup in options.speedup_at}
+    usual = _exact(options.max_speedup)
+    boosted = {}
+    most = Fraction(1)
+    for degree in sorted(plain, reverse=True):
+        most = min(most, plain[degree] * given.get(degree, usual))
+        boosted[degree] = max(most, plain[degree])
+    return boosted
+
+
+def _exact(factor: float) -> Fraction:
+    """1.15 is meant as 23/20, not as the binary number beside it: floors would show it."""
+    return Fraction(factor).limit_denominator(10**6)
 
 
 @functools.lru_cache(maxsize=256)

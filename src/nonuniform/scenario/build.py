@@ -38,6 +38,7 @@ from nonuniform.errors import BadInput
 from nonuniform.placement.job import TrainingJob
 from nonuniform.placement.limits import replicas_of
 from nonuniform.placement.policy import PolicyOptions
+from nonuniform.scenario.hardware import on_hardware
 from nonuniform.scenario.sections import (
     CauseSection,
     FailuresSection,
@@ -115,10 +116,13 @@ def options_of(name: str, scenario: Scenario) -> PolicyOptions:
     policy = scenario.policies[name]
     values = _given(scenario.transition) | _given(policy)
     values.setdefault("kind", name)
-    if policy.batch_at is not None:
-        values["batch_at"] = tuple(sorted((int(d), n) for d, n in policy.batch_at.items()))
+    for key in ("batch_at", "speed_at", "speedup_at"):
+        if key in values:
+            values[key] = tuple(sorted((int(d), n) for d, n in values[key].items()))
     with _place("[policies]", f"[policies.{name}]"):
-        return PolicyOptions(**values)
+        options = PolicyOptions(**values)
+    with _place("hardware:", "[hardware]"):
+        return on_hardware(options, job_of(scenario), scenario.hardware, values)
 
 
 def check_fit(scenario: Scenario) -> None:

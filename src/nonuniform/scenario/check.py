@@ -23,6 +23,8 @@ from nonuniform.scenario.sections import (
 KINDS: tuple[str, ...] = get_args(Kind)
 RATES = ("rate_per_gpu_day", "rate_per_node_day", "rate_per_domain_day", "rate_per_1000_node_days")
 
+BY_DEGREE = ("batch_at", "speed_at", "speedup_at")
+
 _NTP = ("ntp", "ntp-pw")
 # A key that would be read and then do nothing is refused.
 _ONLY_FOR: dict[str, tuple[str, ...]] = {
@@ -30,7 +32,9 @@ _ONLY_FOR: dict[str, tuple[str, ...]] = {
     "min_degree": _NTP,
     "one_degree": _NTP,
     "batch_at": _NTP,
+    "speed_at": _NTP,
     "max_speedup": ("ntp-pw",),
+    "speedup_at": ("ntp-pw",),
     "on_failure": ("uniform",),
 }
 
@@ -176,6 +180,7 @@ def _policies(scenario: Scenario) -> Iterator[str]:
         for key, kinds in _ONLY_FOR.items():
             if getattr(policy, key) is not None and kind not in kinds:
                 yield f"{place} {key}: has a meaning only for {' and '.join(kinds)}, not for {kind}"
-        wrong = [degree for degree in policy.batch_at or {} if not degree.isdecimal()]
-        if wrong:
-            yield f'{place} batch_at: keys must be degrees, such as "30", got "{wrong[0]}"'
+        for key in BY_DEGREE:
+            wrong = [degree for degree in getattr(policy, key) or {} if not degree.isdecimal()]
+            if wrong:
+                yield f'{place} {key}: keys must be degrees, such as "30", got "{wrong[0]}"'

@@ -6,7 +6,7 @@ In: a scenario, the keys as they were given, what was built of it. Out: facts `a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from nonuniform.cluster.fleet import Fleet
@@ -21,6 +21,7 @@ from nonuniform.scenario.sections import Scenario
 
 Fact = dict[str, Any]
 
+MOST_DEGREES = 3
 MOST_CAUSES = 4  # more are summed up
 
 
@@ -168,9 +169,23 @@ def _policies(policies: Mapping[str, PolicyOptions], given: Mapping[str, Any]) -
         yield _fact("policies", "all four, with their defaults", assumed=True)
     for name, policy in policies.items():
         yield _fact("policies", f"{name}: {'; '.join(_words(policy))}")
-        if policy.boosts and "max_speedup" not in asked.get(name, {}):
+        if policy.boosts and policy.speedup_at:
+            yield _fact("policies", f"{name}: power makes GPUs {_by_degree(policy.speedup_at)}")
+        elif policy.boosts and "max_speedup" not in asked.get(name, {}):
             text = f"{name}: power makes GPUs of a hurt replica up to {policy.max_speedup:g} x"
             yield _fact("policies", f"{text} as fast", assumed=True)
+        if policy.speed_at:
+            yield _fact("policies", f"{name}: a replica is {_by_degree(policy.speed_at)}")
+    if any(policy.reduces and not policy.speed_at for policy in policies.values()):
+        text = "a hurt replica is as fast as the share of GPUs that it has left"
+        yield _fact("policies", text, assumed=True)
+
+
+def _by_degree(rows: Sequence[tuple[int, float]]) -> str:
+    """The highest degrees, which are the usual ones."""
+    shown = sorted(rows, reverse=True)[:MOST_DEGREES]
+    told = ", ".join(f"{factor:.3f} at {degree}" for degree, factor in shown)
+    return f"{told} x as fast{' ...' if len(rows) > len(shown) else ''}"
 
 
 def _words(policy: PolicyOptions) -> Iterator[str]:

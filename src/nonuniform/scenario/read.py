@@ -65,13 +65,20 @@ def _with_defaults(scenario: Scenario, path: Path) -> Scenario:
     }
     failures, log = scenario.failures, scenario.failures.log
     if log is not None:
-        failures = replace(failures, log=replace(log, path=_absolute(path, log.path)))
-    return replace(scenario, policies=policies, failures=failures)
+        where = _absolute(path, log.path, "[failures.log] path")
+        failures = replace(failures, log=replace(log, path=where))
+    hardware = scenario.hardware
+    if hardware.perf is not None:
+        perf = _absolute(path, hardware.perf, "[hardware] perf")
+        hardware = replace(hardware, perf=perf)
+    if hardware.rack is not None and hardware.rack.endswith(".toml"):
+        hardware = replace(hardware, rack=_absolute(path, hardware.rack, "[hardware] rack"))
+    return replace(scenario, policies=policies, failures=failures, hardware=hardware)
 
 
-def _absolute(path: Path, log: str) -> str:
+def _absolute(path: Path, other: str, key: str) -> str:
     try:
-        return str((path.parent / log).resolve())
+        return str((path.parent / other).resolve())
     except (OSError, RuntimeError, ValueError) as error:  # a loop of links, a name too long
         reason = str(error).replace("\n", " ")
-        raise BadInput(f"{path}: [failures.log] path: cannot be followed: {reason}") from None
+        raise BadInput(f"{path}: {key}: cannot be followed: {reason}") from None

@@ -222,10 +222,12 @@ class PolicySection:
     batch: Batch | None = None
     grain: Grain | None = None
     batch_at: dict[str, Whole] | None = None
+    speed_at: dict[str, Share] | None = None
     packing: Packing | None = None
     spare_domains: Whole | None = None
     spare_unit: Literal["domain", "replica"] | None = None
     max_speedup: Factor | None = None
+    speedup_at: dict[str, Factor] | None = None
     on_failure: OnFailure | None = None
     repack: Repack | None = None
     detect_s: NonNegative | None = None
@@ -234,6 +236,18 @@ class PolicySection:
     restart_s: NonNegative | None = None
     redo_s: NonNegative | None = None
     checkpoint_every_s: NonNegative | None = None
+
+
+@dataclass(frozen=True)
+class HardwareSection:
+    """`[hardware]`: `perf`, a CONFIG.toml of `nonuniform perf` that says how fast a replica is at a
+    degree; `rack`, one of the catalog or a RACK.toml, that says how far its GPUs can be boosted.
+    Paths are seen from the folder of the file. For every policy that does not say itself."""
+
+    __pydantic_config__ = _NO_OTHER_KEYS
+
+    perf: Text | None = None
+    rack: Text | None = None
 
 
 @dataclass(frozen=True)
@@ -258,5 +272,6 @@ class Scenario:
     job: JobSection
     failures: FailuresSection
     transition: TransitionSection = field(default_factory=TransitionSection)
+    hardware: HardwareSection = field(default_factory=HardwareSection)
     policies: dict[str, PolicySection] = field(default_factory=dict)
     run: RunSection = field(default_factory=RunSection)
