@@ -60,7 +60,7 @@ def test_it_says_where_the_time_goes(tmp_path: Path) -> None:
         ('"gpt_480b"', '"gpt"', "unknown model 'gpt'"),
         ("[batch]", "[bath]", "unknown section [bath]"),
         ("[30, 28]", "[33]", "degree 33: must be between 1 and [parallel] tensor = 32"),
-        ("data = 16", "data = 16.0", "data = 16.0: must be of type int"),
+        ("data = 16", "data = 16.0", "data = 16.0: must be a whole number"),
         ("data = 16", 'data = 16\nrecompute = "some"', "recompute = some: known are"),
         ("degrees", "cut = 3\ndegrees", "cut = 3: known are whole, finer"),
     ],

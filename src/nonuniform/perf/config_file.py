@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any, get_args
 
 from nonuniform.errors import BadInput
-from nonuniform.perf.catalog import from_table, load_constants, load_gpu, load_model
+from nonuniform.perf.catalog import load_constants, load_gpu, load_model
 from nonuniform.perf.hardware import Gpu, Machine, machine
 from nonuniform.perf.model import Model
 from nonuniform.perf.nonuniform import Cut
 from nonuniform.perf.parallelism import Parallel, Work, check, refuse_values
 from nonuniform.toml_file import read_toml
+from nonuniform.toml_table import from_table
 
 SECTIONS = ("hardware", "model", "batch", "parallel", "nonuniform")
 
@@ -59,11 +60,11 @@ def load_config(path: Path, searching: bool = False) -> Config:
     for section in ("hardware", "model", "batch"):
         if not isinstance(values.get(section), dict):
             raise BadInput(f"{path}: [{section}] is missing")
-    hardware = from_table(Hardware, values["hardware"], f"{path}: [hardware]")
-    batch = from_table(Batch, values["batch"], f"{path}: [batch]")
+    hardware = from_table(Hardware, values["hardware"], f"{path}: [hardware]", least=0)
+    batch = from_table(Batch, values["batch"], f"{path}: [batch]", least=0)
     if not isinstance(values.get("parallel", {}), dict):
         raise BadInput(f"{path}: [parallel]: must be a table")
-    parallel = from_table(Parallel, values.get("parallel", {}), f"{path}: [parallel]")
+    parallel = from_table(Parallel, values.get("parallel", {}), f"{path}: [parallel]", least=0)
     try:
         here = _machine(hardware)
         work = Work(_model(path, values["model"]), batch.sequences, batch.length)
@@ -98,7 +99,7 @@ def _model(path: Path, table: dict[str, Any]) -> Model:
     """A name alone is looked up; anything more is a model of its own."""
     if set(table) == {"name"}:
         return load_model(str(table["name"]))
-    return from_table(Model, {"name": "model", **table}, f"{path}: [model]")
+    return from_table(Model, {"name": "model", **table}, f"{path}: [model]", least=0)
 
 
 def _check(here: Machine, hardware: Hardware, work: Work, parallel: Parallel) -> None:

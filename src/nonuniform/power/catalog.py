@@ -7,12 +7,10 @@ unknown is refused with the file's name. Does not know: what the figures are for
 
 from __future__ import annotations
 
-import difflib
-import math
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, TypeVar
 
 import nonuniform
 from nonuniform.errors import BadInput
@@ -20,6 +18,7 @@ from nonuniform.power.curve import Curve, GpuPower, Shape
 from nonuniform.power.rack import Rack
 from nonuniform.power.thermal import Cooling
 from nonuniform.toml_file import read_toml
+from nonuniform.toml_table import from_table
 
 RACKS = Path(nonuniform.__file__).parent / "catalog" / "racks"
 SECTIONS = ("gpu", "rack", "cooling")
@@ -107,40 +106,3 @@ def _table(values: Table, key: str, path: Path) -> Table:
 def _made(kind: type[T], table: Table, where: str) -> T:
     """As `from_table`, for a kind that holds one value which no file gives."""
     return from_table(kind, table, where, hidden=("curve", "gpu", "measured_to"))
-
-
-def from_table(kind: type[T], table: Table, where: str, hidden: tuple[str, ...] = ()) -> T:
-    """A dataclass of plain values from a table, or one line that says which key is wrong."""
-    hints = get_type_hints(kind)
-    known = {field.name: field for field in fields(kind) if field.init}  # type: ignore[arg-type]
-    told = [key for key in known if key not in hidden]
-    for key in table:
-        if key not in known:
-            near = difflib.get_close_matches(key, told, n=1, cutoff=0.4)
-            more = f"did you mean {near[0]}?" if near else f"known are {', '.join(told)}"
-            raise BadInput(f"{where}: unknown key {key}, {more}")
-    missing = [key for key, f in known.items() if key not in table and f.default is MISSING]
-    if missing:
-        verb = "is" if len(missing) == 1 else "are"
-        raise BadInput(f"{where}: {', '.join(missing)} {verb} missing")
-    values = {
-        key: value if key in hidden else _typed(where, key, value, hints[key])
-        for key, value in table.items()
-    }
-    try:
-        return kind(**values)
-    except BadInput as error:
-        raise BadInput(f"{where}: {error}") from None
-
-
-def _typed(where: str, key: str, value: object, hint: object) -> object:
-    if hint is int:
-        right = type(value) is int
-    elif hint is float:
-        right = type(value) in (int, float) and math.isfinite(float(str(value)))
-    else:
-        right = isinstance(value, str)
-    if not right:
-        name = {int: "a whole number", float: "a finite number"}.get(hint, "text")  # type: ignore[call-overload]
-        raise BadInput(f"{where}: {key} = {value!r}: must be {name}")
-    return float(str(value)) if hint is float else value

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from nonuniform.errors import BadInput
-from nonuniform.power.catalog import SECTIONS, Entry, from_table, load_rack
+from nonuniform.power.catalog import SECTIONS, Entry, load_rack
 from nonuniform.toml_file import read_toml
+from nonuniform.toml_table import from_table
 
 
 @dataclass(frozen=True)
