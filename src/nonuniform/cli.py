@@ -12,12 +12,13 @@ import json
 import select
 import sys
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Any, NoReturn, TextIO
 
 import typer
 
-from nonuniform import __version__
+from nonuniform import __version__, cli_planning
 from nonuniform.errors import BadInput, NonuniformError
 
 READER_GONE, INTERRUPTED = 1, 130
@@ -30,6 +31,15 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,  # help stays plain text, for people and for scripts
 )
+
+
+for _command in (
+    cli_planning.plan,
+    cli_planning.report,
+    cli_planning.rack,
+    cli_planning.boost,
+):
+    app.command()(_command)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -153,6 +163,12 @@ def train(
         typer.Option("--resume", help="Go on with the run in OUT from its newest checkpoint."),
     ] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run in OUT.")] = False,
+    dashboard: Annotated[
+        str | None,
+        typer.Option(
+            metavar="[HOST:]PORT", help="Serve a page of the run; on loopback by default."
+        ),
+    ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing while it runs.")] = False,
 ) -> None:
     """Train the job, through failures and returns of GPUs."""
@@ -167,8 +183,16 @@ def train(
     _require_torch()
     from nonuniform.train import run
 
-    observer: RunObserver = NullObserver() if quiet else choose_observer()
-    status = run.train(job, out, schedule, overwrite=overwrite, observer=observer, resume=resume)
+    with ExitStack() as beside:
+        if dashboard is not None:
+            from nonuniform.report.dashboard import open_dashboard
+
+            served = beside.enter_context(open_dashboard(dashboard, out, job.run.steps))
+            typer.echo(f"{served.url}", err=True)
+        observer: RunObserver = NullObserver() if quiet else choose_observer()
+        status = run.train(
+            job, out, schedule, overwrite=overwrite, observer=observer, resume=resume
+        )
     raise typer.Exit(status)
 
 
@@ -264,29 +288,6 @@ def perf(
         values, text = command.one(Path(words[0]))
     else:
         raise BadInput(f"perf {' '.join(words)}: expected [search] CONFIG.toml, or validate")
-    typer.echo(json.dumps(values) if as_json else text)
-
-
-@app.command()
-def rack(
-    file: Annotated[Path, typer.Argument(metavar="RACK.toml", help="Rack, cooling, losses.")],
-    spec: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write a procurement sheet, Markdown.")
-    ] = None,
-    scenario: Annotated[
-        Path | None,
-        typer.Option(metavar="SCENARIO.toml", help="How often its failures call for a boost."),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object for scripts.")] = False,
-) -> None:
-    """Say what a rack must have so that survivors of a loss can be boosted."""
-    from nonuniform.power import rack_command
-    from nonuniform.scenario.boosted import boosted, boosted_text
-
-    values, text = rack_command.rack(file, spec)
-    if scenario is not None:
-        values["history"] = boosted(file, scenario)
-        text = f"{text}\n\n{boosted_text(values['history'])}"
     typer.echo(json.dumps(values) if as_json else text)
 
 

@@ -1,0 +1,1 @@
+"""What sets watts. The interface is in `base`; each other module is one way to do it."""

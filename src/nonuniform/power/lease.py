@@ -1,0 +1,335 @@
+"""A boost is a lease: (state, event, now) -> (state, orders, reason).
+
+    reading --all found--> recording --on disk--> setting --read back--> held
+       |                       |                     |                     |
+       v                       v                     v                     v
+    nothing                 nothing               restoring <--------------+
+                                                     | read back: at or below what it was
+                                                     v
+                                                  nothing
+
+In: what holders ask, what actuators and the disk answer, samples, ticks. Out: what to read, write,
+raise, lower and tell. All GPUs of a holder are boosted or none: a replica is as fast as its slowest
+GPU. A raise is ordered only after the record on disk names the GPU and what to restore. A boost is
+given up when its holder is silent for longer than its lease, gone, or done; when a GPU refuses,
+clamps, is set by somebody else, is too hot, or was not heard of for `stale_s`. What has to be
+restored is ordered anew at every tick until it is read back.
+
+Orders have to be carried out in their order, for one GPU one after the other.
+
+Does not know: clocks, processes, files, whether a boost is worth it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+from nonuniform.power.lease_values import (
+    Action,
+    Ask,
+    Event,
+    Found,
+    Gone,
+    Holder,
+    Lease,
+    LeaseOptions,
+    Lower,
+    Note,
+    NotWritten,
+    Order,
+    Owed,
+    Phase,
+    Raise,
+    Read,
+    Refused,
+    Release,
+    Renew,
+    Sample,
+    State,
+    Stop,
+    Tell,
+    Tick,
+    Write,
+    Written,
+)
+
+Turn = tuple[State, tuple[Action, ...]]
+
+_AWAITED: dict[Phase, Order] = {
+    "reading": "read",
+    "setting": "raise",
+    "held": "read",
+    "restoring": "lower",
+}
+
+
+def begin(options: LeaseOptions, owed: Iterable[Owed] = ()) -> State:
+    """What a supervisor starts from: all that the record names has to be restored."""
+    on_disk = tuple(owed)
+    leases = tuple(
+        Lease(line.gpu, "", line.set_point_w, line.restore_w, "restoring", line.restore_w)
+        for line in on_disk
+    )
+    return State(options, leases=leases, on_disk=on_disk)
+
+
+def step(state: State, event: Event, now_s: float) -> tuple[State, tuple[Action, ...], str]:
+    state, actions = _turn(state, event, now_s)
+    reasons = [action.reason for action in actions if isinstance(action, Tell | Note)]
+    return state, actions, "; ".join(reasons)
+
+
+def _turn(state: State, event: Event, now_s: float) -> Turn:
+    match event:
+        case Ask():
+            return _ask(state, event, now_s)
+        case Renew(name):
+            return _renew(state, name, now_s), ()
+        case Release(name):
+            return _give_up(state, name, "given back by who held it")
+        case Gone(name):
+            return _give_up(state, name, "who held it has died")
+        case Found():
+            return _found(state, event, now_s)
+        case Refused():
+            return _refused(state, event)
+        case Written(owed):
+            return _written(state, owed)
+        case NotWritten(why):
+            return _not_written(state, why)
+        case Sample(gpu, temperature_c):
+            return _sample(state, gpu, temperature_c, now_s)
+        case Tick():
+            return _tick(state, now_s)
+        case Stop():
+            stopping = replace(state, stopping=True)
+            return _give_up_all(stopping, lambda holder: "the supervisor was told to stop")
+
+
+# -------------------------------------------------------------------------------------- asking
+
+
+def _ask(state: State, ask: Ask, now_s: float) -> Turn:
+    if why := _no(state, ask, now_s):
+        return state, (Tell(ask.holder, False, why),)
+    ends_s = now_s + ask.lasts_s
+    holder = Holder(ask.holder, ask.lease_s, min(now_s + ask.lease_s, ends_s), ends_s, ask.limit_c)
+    leases = tuple(
+        Lease(wish.gpu, ask.holder, wish.set_point_w, wish.nominal_w, "reading")
+        for wish in ask.wishes
+    )
+    state = replace(state, holders=(*state.holders, holder), leases=(*state.leases, *leases))
+    return state, tuple(Read(lease.gpu) for lease in leases)
+
+
+def _no(state: State, ask: Ask, now_s: float) -> str:
+    """Why this cannot be tried; empty if it can."""
+    if state.stopping:
+        return "the supervisor is stopping"
+    if any(holder.name == ask.holder for holder in state.holders):
+        return "it holds a boost already: give that back first"
+    gpus = [wish.gpu for wish in ask.wishes]
+    if not gpus or len(set(gpus)) < len(gpus):
+        return f"{len(gpus)} GPUs were named, {len(set(gpus))} different ones"
+    for lease in state.leases:
+        if lease.gpu in gpus:
+            doing = "being restored" if lease.phase == "restoring" else "boosted for another"
+            return f"GPU {lease.gpu} is {doing}"
+    if state.options.external_telemetry:
+        for gpu in gpus:
+            if why := _stale(state, gpu, now_s):
+                return why
+    return ""
+
+
+def _renew(state: State, name: str, now_s: float) -> State:
+    holders = tuple(
+        replace(holder, expires_s=min(now_s + holder.lease_s, holder.ends_s))
+        if holder.name == name and now_s < holder.expires_s  # a lease that is over stays over
+        else holder
+        for holder in state.holders
+    )
+    return replace(state, holders=holders)
+
+
+# ------------------------------------------------------------------------------------- answers
+
+
+def _found(state: State, found: Found, now_s: float) -> Turn:
+    lease = _lease(state, found.gpu)
+    if lease is None or _AWAITED.get(lease.phase) != found.after:
+        return state, ()
+    if lease.phase == "restoring":
+        return _found_restoring(state, lease, found.watts)
+    if not state.options.external_telemetry:
+        state = replace(state, seen_s={**state.seen_s, found.gpu: now_s})
+    if lease.phase == "reading":
+        return _found_before(state, lease, found)
+    if not abs(found.watts - lease.set_point_w) <= state.options.tolerance_w:
+        by = "was set to" if lease.phase == "setting" else "was held at"
+        why = f"GPU {lease.gpu} {by} {lease.set_point_w:g} W and reads {found.watts:g} W"
+        return _give_up(state, lease.holder, why)
+    if lease.phase == "held":
+        return state, ()
+    state = _put(state, replace(lease, phase="held"))
+    mine = [other for other in state.leases if other.holder == lease.holder]
+    if any(other.phase != "held" for other in mine):
+        return state, ()
+    return state, (Tell(lease.holder, True, f"{len(mine)} GPUs were set and read back"),)
+
+
+def _found_before(state: State, lease: Lease, found: Found) -> Turn:
+    """Is this GPU as it should be before a boost? With the last one, the record is written."""
+    gpu, watts, wanted_w = lease.gpu, found.watts, lease.set_point_w
+    if not 0 < watts <= lease.nominal_w + state.options.tolerance_w:
+        why = f"GPU {gpu} is at {watts:g} W, not at its nominal {lease.nominal_w:g} W or below"
+        return _give_up(state, lease.holder, why)
+    if wanted_w > found.highest_w:
+        why = f"GPU {gpu} takes {found.highest_w:g} W at the most, {wanted_w:g} W are needed"
+        return _give_up(state, lease.holder, why)
+    if wanted_w <= watts:
+        why = f"GPU {gpu} is at {watts:g} W, {wanted_w:g} W would be no boost"
+        return _give_up(state, lease.holder, why)
+    state = _put(state, replace(lease, restore_w=watts))
+    mine = [other for other in state.leases if other.holder == lease.holder]
+    if any(math.isnan(other.restore_w) for other in mine):
+        return state, ()
+    for other in mine:
+        state = _put(state, replace(other, phase="recording"))
+    return state, (Write(state.record),)
+
+
+def _found_restoring(state: State, lease: Lease, watts: float) -> Turn:
+    if watts <= lease.restore_w + state.options.tolerance_w:
+        state = replace(state, leases=tuple(x for x in state.leases if x.gpu != lease.gpu))
+        why = f"GPU {lease.gpu} is back at {watts:g} W"
+        return state, (Note("boost_restored", lease.gpu, why),)
+    return _trouble(state, lease, f"it was set to {lease.restore_w:g} W and reads {watts:g} W")
+
+
+def _refused(state: State, refused: Refused) -> Turn:
+    lease = _lease(state, refused.gpu)
+    if lease is None or _AWAITED.get(lease.phase) != refused.after:
+        return state, ()
+    if lease.phase == "restoring":
+        return _trouble(state, lease, refused.why)
+    if lease.phase == "held":
+        return state, ()  # a check that failed is no news: the boost goes when it is stale
+    return _give_up(state, lease.holder, refused.why)
+
+
+def _trouble(state: State, lease: Lease, why: str) -> Turn:
+    """Said when it changes; the next tick tries again."""
+    if lease.trouble == why:
+        return state, ()
+    reason = f"GPU {lease.gpu} is not back at {lease.restore_w:g} W: {why}"
+    return _put(state, replace(lease, trouble=why)), (
+        Note("boost_not_restored", lease.gpu, reason),
+    )
+
+
+def _written(state: State, owed: tuple[Owed, ...]) -> Turn:
+    """Only what this very record names may be raised."""
+    state = replace(state, on_disk=owed)
+    raising = [x for x in state.leases if x.phase == "recording" and x.owed in owed]
+    for lease in raising:
+        state = _put(state, replace(lease, phase="setting"))
+    return state, tuple(Raise(lease.gpu, lease.set_point_w) for lease in raising)
+
+
+def _not_written(state: State, why: str) -> Turn:
+    """Nobody is boosted without a record. What the disk says now is not known, so that it is
+    written again."""
+    first = state.on_disk is not None
+    waiting = {lease.holder for lease in state.leases if lease.phase == "recording"}
+    state, actions = _give_up_all(
+        replace(state, on_disk=None),
+        lambda holder: f"no record of it: {why}" if holder.name in waiting else "",
+    )
+    note = Note("boost_record", "", f"the record was not written: {why}")
+    return state, (*actions, *([note] if first else []))
+
+
+# ------------------------------------------------------------------------------- what ends one
+
+
+def _sample(state: State, gpu: str, temperature_c: float, now_s: float) -> Turn:
+    if state.options.external_telemetry:
+        state = replace(state, seen_s={**state.seen_s, gpu: now_s})
+    lease = _lease(state, gpu)
+    holder = next((x for x in state.holders if lease and x.name == lease.holder), None)
+    if holder is None or temperature_c < holder.limit_c:
+        return state, ()
+    why = f"GPU {gpu} is at {temperature_c:g} degC, the limit is {holder.limit_c:g}"
+    return _give_up(state, holder.name, why)
+
+
+def _tick(state: State, now_s: float) -> Turn:
+    state, actions = _give_up_all(state, lambda holder: _over(state, holder, now_s))
+    ordered = {action.gpu for action in actions if isinstance(action, Lower)}
+    more: list[Action] = []
+    for lease in state.leases:
+        if lease.phase == "restoring" and lease.gpu not in ordered:
+            more.append(Lower(lease.gpu, lease.restore_w))
+        elif lease.phase == "held":
+            more.append(Read(lease.gpu))
+    if state.on_disk != state.record:
+        more.append(Write(state.record))
+    return state, (*actions, *more)
+
+
+def _over(state: State, holder: Holder, now_s: float) -> str:
+    """Why this boost ends now; empty if it goes on."""
+    if now_s >= holder.ends_s:
+        return "the time that it may last is over"
+    if now_s >= holder.expires_s:
+        return f"no sign of life from who holds it for {holder.lease_s:g} s"
+    for lease in state.leases:
+        mine = lease.holder == holder.name and lease.phase in ("setting", "held")
+        if mine and (why := _stale(state, lease.gpu, now_s)):
+            return why
+    return ""
+
+
+def _stale(state: State, gpu: str, now_s: float) -> str:
+    age_s = now_s - state.seen_s.get(gpu, -math.inf)
+    if age_s <= state.options.stale_s:
+        return ""
+    since = f" for {age_s:.1f} s" if math.isfinite(age_s) else ""
+    return f"no news of GPU {gpu}{since}, stale after {state.options.stale_s:g} s"
+
+
+def _give_up_all(state: State, why: Callable[[Holder], str]) -> Turn:
+    """Those holders for whom there is a reason."""
+    actions: list[Action] = []
+    for holder in state.holders:
+        if reason := why(holder):
+            state, more = _give_up(state, holder.name, reason)
+            actions += more
+    return state, tuple(actions)
+
+
+def _give_up(state: State, name: str, why: str) -> Turn:
+    """What may be raised is lowered first; then the holder is told."""
+    if not any(holder.name == name for holder in state.holders):
+        return state, ()
+    leases, lowering = [], []
+    for lease in state.leases:
+        if lease.holder != name:
+            leases.append(lease)
+        elif lease.phase in ("setting", "held"):
+            leases.append(replace(lease, holder="", phase="restoring"))
+            lowering.append(Lower(lease.gpu, lease.restore_w))
+    holders = tuple(holder for holder in state.holders if holder.name != name)
+    state = replace(state, holders=holders, leases=tuple(leases))
+    return state, (*lowering, Tell(name, False, why))
+
+
+def _lease(state: State, gpu: str) -> Lease | None:
+    return next((lease for lease in state.leases if lease.gpu == gpu), None)
+
+
+def _put(state: State, lease: Lease) -> State:
+    return replace(state, leases=tuple(lease if x.gpu == lease.gpu else x for x in state.leases))

@@ -1,0 +1,125 @@
+"""What a holder and the supervisor say to each other: one JSON object a line, over a unix socket.
+
+    holder      {"do": "ask", "gpus": [{"gpu", "set_point_w", "nominal_w"}], "lease_s",
+                 "lasts_s", "limit_c"}        the last two may be null: no limit
+                {"do": "renew"}   {"do": "release"}
+    supervisor  {"granted": bool, "reason": str}
+
+In: bytes of the other side, not believed until they fit. Out: events of the machine.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from nonuniform.errors import BadInput
+from nonuniform.power.lease_values import Ask, Release, Renew, Wish
+
+LONGEST_LINE = 1 << 18
+# A name is put into commands: it must not look like an option, nor leave a folder.
+_GPU_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_:.-]*(/[A-Za-z0-9][A-Za-z0-9_:.-]*)*")
+_LONGEST_PATH = 107  # bytes of the name of a unix socket on Linux
+
+
+class BadMessage(Exception):
+    """It is not one of the messages above."""
+
+
+def socket_path(file: Path) -> Path:
+    """Beside the record."""
+    path = file.with_name(file.name + ".socket")
+    if (length := len(str(path).encode())) > _LONGEST_PATH:
+        raise BadInput(f"{path}: {length} bytes, a socket's name has {_LONGEST_PATH} at the most")
+    return path
+
+
+def is_gpu_name(name: object) -> bool:
+    return isinstance(name, str) and len(name) <= 80 and bool(_GPU_NAME.fullmatch(name))
+
+
+def ask_line(ask: Ask) -> bytes:
+    return _line(
+        {
+            "do": "ask",
+            "gpus": [asdict(wish) for wish in ask.wishes],
+            "lease_s": ask.lease_s,
+            "lasts_s": ask.lasts_s if math.isfinite(ask.lasts_s) else None,
+            "limit_c": ask.limit_c if math.isfinite(ask.limit_c) else None,
+        }
+    )
+
+
+def plain_line(do: str) -> bytes:
+    return _line({"do": do})
+
+
+def answer_line(granted: bool, reason: str) -> bytes:
+    return _line({"granted": granted, "reason": reason})
+
+
+def parse_answer(line: bytes) -> tuple[bool, str]:
+    content = _object(line)
+    return content.get("granted") is True, str(content.get("reason", ""))
+
+
+def parse_request(line: bytes, holder: str) -> Ask | Renew | Release:
+    content = _object(line)
+    match content.get("do"):
+        case "renew":
+            return Renew(holder)
+        case "release":
+            return Release(holder)
+        case "ask":
+            return _ask(content, holder)
+        case other:
+            raise BadMessage(f"{other!r} is nothing that can be asked for")
+
+
+def _ask(content: dict[str, Any], holder: str) -> Ask:
+    lines = content.get("gpus")
+    if not isinstance(lines, list):
+        raise BadMessage("gpus: a list was expected")
+    lasts_s, limit_c = content.get("lasts_s"), content.get("limit_c")
+    return Ask(
+        holder,
+        tuple(_wish(line) for line in lines),
+        _positive(content.get("lease_s"), "lease_s"),
+        math.inf if lasts_s is None else _positive(lasts_s, "lasts_s"),
+        math.inf if limit_c is None else _positive(limit_c, "limit_c"),
+    )
+
+
+def _wish(line: Any) -> Wish:
+    if not isinstance(line, dict) or not is_gpu_name(line.get("gpu")):
+        raise BadMessage(f"gpus: {str(line)[:80]} does not name a GPU")
+    return Wish(
+        line["gpu"],
+        _positive(line.get("set_point_w"), "set_point_w"),
+        _positive(line.get("nominal_w"), "nominal_w"),
+    )
+
+
+def _positive(value: object, key: str) -> float:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not (number and 0 < value < math.inf):  # type: ignore[operator]
+        raise BadMessage(f"{key}: {str(value)[:40]} is not above 0")
+    return float(value)  # type: ignore[arg-type]
+
+
+def _object(line: bytes) -> dict[str, Any]:
+    try:
+        content = json.loads(line)
+    except (ValueError, RecursionError):
+        content = None
+    if not isinstance(content, dict):
+        raise BadMessage("a line is not one JSON object")
+    return content
+
+
+def _line(content: dict[str, Any]) -> bytes:
+    return json.dumps(content, allow_nan=False).encode() + b"\n"

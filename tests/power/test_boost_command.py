@@ -1,0 +1,236 @@
+"""`nonuniform boost`: what it says, and a boost held by real processes until Ctrl-C."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from nonuniform.errors import BadInput, RunFailed
+from nonuniform.power.actuators.base import LimitsW
+from nonuniform.power.actuators.choose import ActuatorChoice
+from nonuniform.power.actuators.fake import FakeGpus
+from nonuniform.power.boost_command import (
+    BoostWishes,
+    default_file,
+    hold,
+    plan,
+    plan_json,
+    plan_text,
+)
+from nonuniform.power.lease_file import LeaseFile
+
+WAIT_S = 60.0
+RACK = """
+[domain]
+rack = "gb200_nvl72"
+survive = 4
+[gpu]
+nominal_w = 1000
+[rack]
+ramp_w_per_s = 2000
+[cooling]
+inlet_c = 30
+"""
+
+HOLD = """
+import sys
+from pathlib import Path
+from nonuniform.errors import NonuniformError
+from nonuniform.power.actuators.choose import ActuatorChoice
+from nonuniform.power.boost_command import BoostWishes, hold, plan
+
+rack, file, folder = map(Path, sys.argv[1:])
+wishes = BoostWishes(2, 2.0, ActuatorChoice("fake", fake_folder=folder), file, ("0", "1"))
+try:
+    hold(plan(rack, wishes), wishes, lambda line: print(line, flush=True))
+except NonuniformError as error:
+    print(error, flush=True)
+    sys.exit(error.exit_status)
+"""
+
+
+@pytest.fixture
+def rack_file(tmp_path: Path) -> Path:
+    path = tmp_path / "rack.toml"
+    path.write_text(RACK)
+    return path
+
+
+def wishes(tmp_path: Path, failed: int, gpus: tuple[str, ...] | None = None) -> BoostWishes:
+    return BoostWishes(failed, 10.0, ActuatorChoice("dry-run"), tmp_path / "boost.json", gpus)
+
+
+def test_set_points_and_the_reason(rack_file: Path, tmp_path: Path) -> None:
+    made = plan(rack_file, wishes(tmp_path, 2))
+    values = plan_json(made)
+    assert values["granted"]
+    assert values["need"] == pytest.approx(72 / 70)
+    assert len(values["set_points_w"]) == values["living_gpus"] == 70
+    (watts,) = set(values["set_points_w"].values())
+    assert 1000 < watts < 1200
+    assert values["fall_back"] is None
+    assert values["ramp_s"] == pytest.approx(70 * (watts - 1000) / 2000)
+    assert json.loads(json.dumps(values, allow_nan=False)) == values
+    text = plan_text(made)
+    assert f"{watts:.1f} W each, nominal 1000 W" in text
+    assert f"granted: {values['reason']}" in text
+    assert "GPU 0 ... 69 (70)" in text
+
+
+def test_nothing_lost_nothing_set(rack_file: Path, tmp_path: Path) -> None:
+    made = plan(rack_file, wishes(tmp_path, 0))
+    assert "boost        none: none needed" in plan_text(made)
+    hold(made, wishes(tmp_path, 0), print)  # returns at once
+    assert not (tmp_path / "boost.json.socket").exists()
+
+
+def test_a_refusal_falls_back_to_ntp(rack_file: Path, tmp_path: Path) -> None:
+    rack_file.write_text(RACK.replace("nominal_w = 1000", "nominal_w = 1200"))
+    made = plan(rack_file, wishes(tmp_path, 4))
+    assert plan_json(made)["fall_back"] == "ntp"
+    assert "refused, fall back to ntp" in plan_text(made)
+    with pytest.raises(RunFailed, match="fall back to ntp: gpu ceiling"):
+        hold(made, wishes(tmp_path, 4), print)
+
+
+@pytest.mark.parametrize(
+    ("failed", "gpus", "lease_s", "said"),
+    [
+        (5, None, 10.0, "--failed 5: .* from 0 to 4"),
+        (-1, None, 10.0, "--failed -1"),
+        (1, ("-x",), 10.0, "--gpus: '-x' cannot be"),
+        (1, ("0", "0"), 10.0, "--gpus: 2 names"),
+        (1, (), 10.0, "--gpus: 0 names"),
+        (1, None, 0.0, "--lease-s 0"),
+        (1, None, float("nan"), "--lease-s nan"),
+    ],
+)
+def test_wrong_wishes_are_one_line(
+    rack_file: Path,
+    tmp_path: Path,
+    failed: int,
+    gpus: tuple[str, ...] | None,
+    lease_s: float,
+    said: str,
+) -> None:
+    choice = ActuatorChoice("dry-run")
+    with pytest.raises(BadInput, match=said):
+        plan(rack_file, BoostWishes(failed, lease_s, choice, tmp_path / "b", gpus))
+
+
+def test_wrong_options_are_told_before_anything_starts(rack_file: Path, tmp_path: Path) -> None:
+    for choice, said in (
+        (ActuatorChoice("command"), "--set-command"),
+        (ActuatorChoice("magic"), "--actuator magic"),
+    ):
+        bad = BoostWishes(2, 10.0, choice, tmp_path / "boost.json")
+        with pytest.raises(BadInput, match=said):
+            hold(plan(rack_file, bad), bad, print)
+    assert list(tmp_path.iterdir()) == [rack_file]
+
+
+def test_the_record_is_where_the_next_command_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", "/state")
+    assert default_file() == Path("/state/nonuniform/boost.json")
+
+
+# ----------------------------------------------------------------------------- held for real
+
+
+class Held:
+    """A command that holds a boost of two fake GPUs, and the supervisor that it started."""
+
+    def __init__(self, rack: Path, folder: Path) -> None:
+        self.gpus = FakeGpus(folder / "gpus", LimitsW(200.0, 1200.0))
+        self.gpus.folder.mkdir()
+        for gpu in "01":
+            self.gpus.put(gpu, 1000.0)
+        self.file = folder / "boost.json"
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", HOLD, str(rack), str(self.file), str(self.gpus.folder)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def line(self) -> str:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline()
+
+    def watts(self) -> list[float]:
+        return [self.gpus.read_w(gpu) for gpu in "01"]
+
+    def until(self, happened: Callable[[], bool]) -> None:
+        end_s = time.monotonic() + WAIT_S
+        while not happened():
+            assert time.monotonic() < end_s, self.watts()
+            time.sleep(0.02)
+
+    def supervisor(self) -> int:
+        """Its process, from the lock that it holds."""
+        for status in Path("/proc").glob("[0-9]*/cmdline"):
+            try:
+                words = status.read_bytes().split(b"\0")
+            except OSError:
+                continue
+            if b"nonuniform.power.supervisor" in words and f"--file={self.file}".encode() in words:
+                return int(status.parent.name)
+        return 0
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.communicate(timeout=WAIT_S)
+        self.until(lambda: self.supervisor() == 0)  # it ends when nobody holds anything
+
+
+@pytest.fixture
+def held(rack_file: Path, tmp_path: Path) -> Iterator[Held]:
+    held = Held(rack_file, tmp_path)
+    assert "held: 2 GPUs were set and read back" in held.line()
+    assert min(held.watts()) > 1000.0
+    yield held
+    held.close()
+
+
+def test_ctrl_c_gives_it_back(held: Held) -> None:
+    held.process.send_signal(signal.SIGINT)
+    out, _ = held.process.communicate(timeout=WAIT_S)
+    assert out == "all set points are back\n"
+    assert held.process.returncode == 0
+    assert held.watts() == [1000.0, 1000.0]
+    assert LeaseFile(held.file, "fake").read() == ()
+
+
+def test_the_command_is_killed_and_its_supervisor_restores(held: Held) -> None:
+    time.sleep(3.0)  # longer than the lease: it is renewed
+    assert min(held.watts()) > 1000.0
+    held.process.kill()
+    held.until(lambda: held.watts() == [1000.0, 1000.0])
+    events = (held.file.parent / "boost.json.events").read_text()
+    assert "has died" in events
+
+
+def test_the_supervisor_is_killed_and_the_command_starts_another(held: Held) -> None:
+    os.kill(held.supervisor(), signal.SIGKILL)
+    out, _ = held.process.communicate(timeout=WAIT_S)
+    assert out.startswith(
+        "all set points are back\nthe boost has ended, fall back to ntp: the super"
+    )
+    assert held.process.returncode == 3
+    assert held.watts() == [1000.0, 1000.0]
+
+
+def test_a_gpu_that_clamps_ends_the_command_with_the_reason(held: Held) -> None:
+    held.gpus.put("1", 900.0)
+    out, _ = held.process.communicate(timeout=WAIT_S)
+    assert "reads 900 W" in out
+    assert held.process.returncode == 3
+    assert held.watts() == [1000.0, 900.0]

@@ -1,0 +1,445 @@
+"""The machine of leases: single turns, and all orders of everything against a model world."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+)
+
+from nonuniform.power.lease import begin, step
+from nonuniform.power.lease_values import (
+    Action,
+    Ask,
+    Event,
+    Found,
+    Gone,
+    LeaseOptions,
+    Lower,
+    Note,
+    NotWritten,
+    Owed,
+    Raise,
+    Read,
+    Refused,
+    Release,
+    Renew,
+    Sample,
+    State,
+    Stop,
+    Tell,
+    Tick,
+    Wish,
+    Write,
+    Written,
+)
+
+NOMINAL_W, BOOST_W = 700.0, 900.0
+OPTIONS = LeaseOptions(stale_s=5.0, tolerance_w=1.0)
+
+
+def ask(*gpus: str, holder: str = "h", **more: Any) -> Ask:
+    return Ask(holder, tuple(Wish(gpu, BOOST_W, NOMINAL_W) for gpu in gpus), 10.0, **more)
+
+
+def played(state: State, *events: Event, now_s: float = 0.0) -> tuple[State, list[Action]]:
+    orders: list[Action] = []
+    for event in events:
+        state, actions, _ = step(state, event, now_s)
+        orders += actions
+    return state, orders
+
+
+def held(*gpus: str, options: LeaseOptions = OPTIONS, **more: Any) -> State:
+    owed = tuple(Owed(gpu, NOMINAL_W, BOOST_W) for gpu in gpus)
+    state, orders = played(
+        begin(options),
+        ask(*gpus, **more),
+        *(Found(gpu, NOMINAL_W) for gpu in gpus),
+        Written(owed),
+        *(Found(gpu, BOOST_W, "raise") for gpu in gpus),
+    )
+    assert isinstance(orders[-1], Tell)
+    assert orders[-1].granted
+    return state
+
+
+def refusal(actions: tuple[Action, ...] | list[Action]) -> str:
+    (tell,) = (action for action in actions if isinstance(action, Tell))
+    assert not tell.granted
+    return tell.reason
+
+
+def test_a_record_comes_before_the_first_watt() -> None:
+    state, orders = played(begin(OPTIONS), ask("0", "1"), Found("0", NOMINAL_W))
+    assert orders == [Read("0"), Read("1")]
+    owed = (Owed("0", 700.0, 900.0), Owed("1", 690.0, 900.0))
+    state, orders = played(state, Found("1", 690.0))
+    assert orders == [Write(owed)]
+    state, orders = played(state, Written(owed[:1]))
+    assert orders == [Raise("0", 900.0)]
+    state, orders = played(state, Written(owed))
+    assert orders == [Raise("1", 900.0)]
+    assert state.record == owed
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        (Found("1", 750.0), "at 750 W, not at its nominal 700 W"),
+        (Found("1", 700.0, highest_w=800.0), "takes 800 W at the most, 900 W are needed"),
+        (Found("1", math.nan), "at nan W"),
+        (Refused("1", "no permission"), "no permission"),
+    ],
+)
+def test_one_gpu_that_cannot_means_that_none_is_raised(found: Event, said: str) -> None:
+    state, _ = played(begin(OPTIONS), ask("0", "1"), Found("0", NOMINAL_W))
+    state, actions, reason = step(state, found, 0.0)
+    assert said in refusal(actions)
+    assert said in reason
+    assert state.leases == ()
+    assert not any(isinstance(action, Write | Raise | Lower) for action in actions)
+
+
+@pytest.mark.parametrize(
+    "answer", [Found("1", 800.0, "raise"), Found("1", math.nan, "raise"), Refused("1", "", "raise")]
+)
+def test_a_clamp_or_a_refusal_takes_all_of_them_back(answer: Event) -> None:
+    owed = tuple(Owed(gpu, NOMINAL_W, BOOST_W) for gpu in "01")
+    state, _ = played(
+        begin(OPTIONS),
+        ask("0", "1"),
+        *(Found(gpu, NOMINAL_W) for gpu in "01"),
+        Written(owed),
+        Found("0", BOOST_W, "raise"),
+    )
+    state, actions, _ = step(state, answer, 0.0)
+    assert [action for action in actions if isinstance(action, Lower)] == [
+        Lower("0", NOMINAL_W),
+        Lower("1", NOMINAL_W),
+    ]
+    assert actions[-1] == Tell("h", False, refusal(actions))
+    assert state.record == owed
+
+
+def test_an_answer_to_an_older_order_restores_nothing() -> None:
+    state, _ = played(held("0"), Gone("h"))
+    state, actions = played(state, Found("0", NOMINAL_W, "read"), Found("0", NOMINAL_W, "raise"))
+    assert not actions
+    assert state.record
+    state, actions = played(state, Found("0", NOMINAL_W, "lower"))
+    assert not state.leases
+    assert isinstance(actions[0], Note)
+
+
+def test_the_record_goes_only_when_the_set_point_is_read_back() -> None:
+    state, actions = played(held("0"), Release("h"))
+    assert actions[0] == Lower("0", NOMINAL_W)
+    state, actions = played(state, Refused("0", "busy", "lower"), Found("0", BOOST_W, "lower"))
+    assert [type(action) for action in actions] == [Note, Note]
+    for _ in range(3):
+        state, actions = played(state, Tick())
+        assert actions == [Lower("0", NOMINAL_W)]
+    state, _ = played(state, Found("0", 650.0, "lower"))  # somebody capped it further: fine
+    state, actions = played(state, Tick())
+    assert actions == [Write(())]
+    state, _ = played(state, Written(()))
+    assert state.idle
+
+
+def test_signs_of_life_lengthen_a_lease_up_to_its_end() -> None:
+    state = held("0", lasts_s=25.0, options=LeaseOptions(100.0, 1.0))
+    for now_s in (9.0, 18.0, 24.0):
+        state, actions = played(state, Renew("h"), Tick(), now_s=now_s)
+        assert actions == [Read("0")]
+    _, actions = played(state, Renew("h"), Tick(), now_s=25.0)
+    assert "may last" in refusal(actions)
+    _, actions = played(held("0"), Renew("h"), Tick(), now_s=10.0)  # too late
+    assert "no sign of life" in refusal(actions)
+
+
+def test_a_check_that_fails_is_no_news_and_news_become_stale() -> None:
+    state, actions = played(held("0"), Refused("0", "no answer"), now_s=4.0)
+    assert not actions
+    _, fresh = played(state, Found("0", BOOST_W), Tick(), now_s=5.0)
+    assert fresh == [Read("0")]
+    _, actions = played(state, Tick(), now_s=5.1)
+    assert "no news of GPU 0 for 5.1 s, stale after 5 s" in refusal(actions)
+
+
+def test_telemetry_from_elsewhere_is_asked_for_before_and_during() -> None:
+    options = LeaseOptions(5.0, 1.0, external_telemetry=True)
+    _, actions = played(begin(options), ask("0"))
+    assert refusal(actions) == "no news of GPU 0, stale after 5 s"
+    state, _ = played(begin(options), Sample("0", 50.0), now_s=0.0)
+    owed = (Owed("0", NOMINAL_W, BOOST_W),)
+    state, _ = played(state, ask("0", limit_c=85.0), Found("0", NOMINAL_W), Written(owed))
+    state, _ = played(state, Found("0", BOOST_W, "raise"), now_s=4.0)
+    _, actions = played(state, Tick(), now_s=6.0)  # reading it back is no telemetry
+    assert "stale" in refusal(actions)
+    _, actions = played(state, Sample("0", 84.9), Tick(), now_s=6.0)
+    assert actions == [Read("0")]
+    _, actions = played(state, Sample("0", 85.0), now_s=4.0)
+    assert "85 degC" in refusal(actions)
+
+
+def test_who_else_sets_a_boosted_gpu_ends_the_boost() -> None:
+    _, actions = played(held("0"), Found("0", 600.0))
+    assert "held at 900 W and reads 600 W" in refusal(actions)
+
+
+def test_what_cannot_be_asked() -> None:
+    state = held("0")
+    for wish, said in (
+        (ask("0", holder="other"), "boosted for another"),
+        (ask("1"), "holds a boost already"),
+        (ask(holder="other"), "0 GPUs"),
+        (ask("1", "1", holder="other"), "2 GPUs were named, 1 different"),
+    ):
+        after, actions = played(state, wish)
+        assert said in refusal(actions)
+        assert after == state
+    state, _ = played(state, Stop())
+    _, actions = played(state, ask("1", holder="other"))
+    assert "stopping" in refusal(actions)
+    _, actions = played(begin(OPTIONS, state.record), ask("0"))
+    assert "being restored" in refusal(actions)
+
+
+def test_no_record_no_boost_and_the_disk_is_tried_again() -> None:
+    state, _ = played(begin(OPTIONS), ask("0"), Found("0", NOMINAL_W))
+    state, actions = played(state, NotWritten("disk full"))
+    assert "no record of it: disk full" in refusal(actions)
+    assert not state.idle
+    assert not state.leases
+    state, actions = played(state, Tick(), NotWritten("disk full"), Tick())
+    assert actions == [Write(()), Write(())]
+
+
+# ------------------------------------------------------------------- all orders of everything
+
+
+@dataclass
+class World:
+    """Real set points, a disk, and a supervisor that may be dead. Orders wait in a queue, and
+    dying loses the queue, as a process that is killed loses its."""
+
+    watts: dict[str, float] = field(default_factory=lambda: dict.fromkeys("0123", NOMINAL_W))
+    ceiling_w: dict[str, float] = field(default_factory=lambda: dict.fromkeys("0123", math.inf))
+    deaf: set[str] = field(default_factory=set)
+    """Orders fail."""
+    stuck: set[str] = field(default_factory=set)
+    """Orders seem to succeed, and change nothing."""
+    disk: tuple[Owed, ...] = ()
+    disk_full: bool = False
+
+
+PERIOD_S = 1.0
+LEASE_S = 6.0
+
+
+class Leases(RuleBasedStateMachine):
+    @initialize(external=st.booleans())
+    def start(self, external: bool) -> None:
+        self.world = World()
+        self.options = LeaseOptions(4.0, 1.0, external)
+        self.now_s = 0.0
+        self.next_tick_s = 0.0
+        self.state = begin(self.options)
+        self.queue: list[Action] = []
+        self.alive: set[str] = set()  # holders whose processes live
+        self.beat_s: dict[str, float] = {}
+        self.wanted: dict[str, set[str]] = {}
+        self.count = 0
+
+    # ---- what the supervisor does
+
+    def hear(self, event: Event) -> None:
+        self.state, actions, reason = step(self.state, event, self.now_s)
+        assert (reason != "") == any(isinstance(action, Tell | Note) for action in actions)
+        self.queue += actions
+
+    def carry_out(self) -> None:
+        """One order, and the machine hears of it."""
+        action = self.queue.pop(0)
+        world = self.world
+        if isinstance(action, Write):
+            if world.disk_full:
+                self.hear(NotWritten("disk full"))
+            else:
+                world.disk = action.owed
+                self.hear(Written(action.owed))
+            return
+        if isinstance(action, Tell) and not action.granted:
+            self.alive.discard(action.holder)
+        if not isinstance(action, Read | Raise | Lower):
+            return
+        gpu = action.gpu
+        after = {Read: "read", Raise: "raise", Lower: "lower"}[type(action)]
+        if isinstance(action, Raise):
+            owed = {line.gpu: line.restore_w for line in world.disk}
+            assert owed[gpu] <= NOMINAL_W  # never raised without a record of what it was
+        if gpu in world.deaf:
+            self.hear(Refused(gpu, "deaf", after))  # type: ignore[arg-type]
+            return
+        if gpu in world.stuck:
+            pass
+        elif isinstance(action, Raise):
+            world.watts[gpu] = min(action.watts, world.ceiling_w[gpu])
+        elif isinstance(action, Lower):
+            world.watts[gpu] = min(world.watts[gpu], action.watts)
+        self.hear(Found(gpu, world.watts[gpu], after))  # type: ignore[arg-type]
+
+    def finish(self) -> None:
+        while self.queue:
+            self.carry_out()
+
+    # ---- what happens
+
+    @rule(
+        gpus=st.sets(st.sampled_from("0123"), min_size=1, max_size=2),
+        lasts_s=st.sampled_from([3.0, 1e9]),
+        heard_of=st.sampled_from([True, True, True, False]),
+        orders=st.sampled_from([0, 1, 2, 3, 4, 5, 99, 99, 99]),
+    )
+    def a_holder_asks(self, gpus: set[str], lasts_s: float, heard_of: bool, orders: int) -> None:
+        self.count += 1
+        name = f"holder {self.count}"
+        self.alive.add(name)
+        self.beat_s[name] = self.now_s
+        self.wanted[name] = gpus
+        for gpu in gpus if heard_of else ():
+            self.hear(Sample(gpu, 50.0))
+        wishes = tuple(Wish(gpu, BOOST_W, NOMINAL_W) for gpu in sorted(gpus))
+        self.hear(Ask(name, wishes, LEASE_S, lasts_s, 85.0))
+        self.some(orders)
+
+    @precondition(lambda self: self.alive)
+    @rule(data=st.data())
+    def a_holder_renews(self, data: st.DataObject) -> None:
+        name = data.draw(st.sampled_from(sorted(self.alive)))
+        self.beat_s[name] = self.now_s
+        self.hear(Renew(name))
+
+    @precondition(lambda self: self.alive)
+    @rule(data=st.data(), how=st.sampled_from([Release, Gone]))
+    def a_holder_leaves(self, data: st.DataObject, how: type[Release] | type[Gone]) -> None:
+        name = data.draw(st.sampled_from(sorted(self.alive)))
+        self.alive.discard(name)
+        self.hear(how(name))
+
+    @rule(gpu=st.sampled_from("0123"), temperature_c=st.sampled_from([50.0, 50.0, 90.0]))
+    def telemetry(self, gpu: str, temperature_c: float) -> None:
+        self.hear(Sample(gpu, temperature_c))
+
+    @precondition(lambda self: self.queue)
+    @rule(orders=st.integers(1, 5))
+    def orders_are_carried_out(self, orders: int) -> None:
+        self.some(orders)
+
+    @rule(for_s=st.sampled_from([0.0, 0.5, 10.0]))
+    def the_supervisor_is_killed_and_the_next_one_starts(self, for_s: float) -> None:
+        self.now_s += for_s
+        self.start_again()
+
+    @rule(orders=st.integers(0, 20))
+    def it_is_told_to_stop_and_the_next_one_starts(self, orders: int) -> None:
+        self.hear(Stop())
+        self.some(orders)
+        self.start_again()
+
+    @rule(gpus=st.sets(st.sampled_from("0123"), max_size=1))
+    def these_gpus_clamp(self, gpus: set[str]) -> None:
+        self.world.ceiling_w = {gpu: 800.0 if gpu in gpus else math.inf for gpu in "0123"}
+
+    @rule(gpus=st.sets(st.sampled_from("0123"), max_size=1))
+    def these_gpus_are_deaf(self, gpus: set[str]) -> None:
+        self.world.deaf = gpus
+
+    @rule(gpus=st.sets(st.sampled_from("0123"), max_size=1))
+    def these_gpus_are_stuck(self, gpus: set[str]) -> None:
+        self.world.stuck = gpus
+
+    @rule(gpu=st.sampled_from("0123"))
+    def somebody_caps_a_gpu(self, gpu: str) -> None:
+        self.world.watts[gpu] = min(self.world.watts[gpu], 600.0)
+
+    @rule(full=st.sampled_from([False, False, True]))
+    def the_disk(self, full: bool) -> None:
+        self.world.disk_full = full
+
+    @rule(seconds=st.sampled_from([0.3, 1.0, 2.5]))
+    def time_passes(self, seconds: float) -> None:
+        """Orders are quick, so that a tick finds nothing in the queue; periods are kept."""
+        end_s = self.now_s + seconds
+        while self.next_tick_s <= end_s:
+            self.now_s = max(self.now_s, self.next_tick_s)
+            self.finish()
+            self.tick()
+        self.now_s = end_s
+
+    def tick(self) -> None:
+        self.next_tick_s = self.now_s + PERIOD_S
+        self.hear(Tick())
+        self.finish()
+
+    def some(self, orders: int) -> None:
+        while self.queue and orders:
+            self.carry_out()
+            orders -= 1
+
+    def start_again(self) -> None:
+        self.queue = []
+        self.alive = set()
+        self.state = begin(self.options, self.world.disk)
+        self.tick()
+
+    # ---- what must hold
+
+    @invariant()
+    def whatever_is_raised_is_on_disk(self) -> None:
+        owed = {line.gpu: line.restore_w for line in self.world.disk}
+        for gpu, watts in self.world.watts.items():
+            assert watts <= NOMINAL_W or owed[gpu] <= NOMINAL_W
+
+    @invariant()
+    def nobody_is_boosted_past_the_lease_and_a_period(self) -> None:
+        """Of GPUs that hear, once nothing is left to carry out. One that was deaf until now is
+        restored by the next tick."""
+        if self.queue:
+            return
+        latest_s = dict.fromkeys("0123", -math.inf)
+        for name in self.alive:
+            for gpu in self.wanted[name]:
+                latest_s[gpu] = max(latest_s[gpu], self.beat_s[name] + LEASE_S)
+        restoring = {lease.gpu for lease in self.state.leases if lease.phase == "restoring"}
+        for gpu, watts in self.world.watts.items():
+            if watts > NOMINAL_W and gpu not in self.world.deaf | restoring:
+                assert self.now_s <= latest_s[gpu] + PERIOD_S
+
+    def teardown(self) -> None:
+        """In the end all GPUs hear, the disk has room and nobody holds: all must be back."""
+        if not hasattr(self, "world"):
+            return
+        self.world.deaf = set()
+        self.world.stuck = set()
+        self.world.disk_full = False
+        self.time_passes(LEASE_S + PERIOD_S)
+        self.time_passes(2 * PERIOD_S)
+        assert max(self.world.watts.values()) <= NOMINAL_W
+        assert self.world.disk == ()
+        assert self.state.idle
+
+
+TestLeases = Leases.TestCase
+TestLeases.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)

@@ -1,0 +1,446 @@
+"""The supervisor as a process: who is killed or stopped, and what becomes of the watts.
+
+GPUs are files, so that every process sees the same ones. Every wait has a bound.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nonuniform.errors import BadInput, RunFailed
+from nonuniform.power.actuators.base import LimitsW
+from nonuniform.power.actuators.fake import FakeGpus
+from nonuniform.power.lease_client import GONE, LeaseClient
+from nonuniform.power.lease_file import LeaseFile
+from nonuniform.power.lease_messages import ask_line
+from nonuniform.power.lease_values import Ask, LeaseOptions, Owed, Wish
+from nonuniform.power.supervisor import Supervisor, SupervisorOptions, main
+from nonuniform.power.telemetry import TelemetryFile
+
+WAIT_S = 60.0  # for what takes milliseconds where nobody else is busy
+PERIOD_S = 0.1
+LEASE_S = 2.0
+
+TRAINER = """
+import sys, time
+from pathlib import Path
+from nonuniform.power.lease_client import LeaseClient
+from nonuniform.power.lease_messages import ask_line
+from nonuniform.power.lease_values import Ask, Wish
+
+file, lease_s, *gpus = sys.argv[1:]
+with LeaseClient(Path(file), within_s=30) as client:
+    wishes = tuple(Wish(gpu, 900.0, 700.0) for gpu in gpus)
+    print(*client.ask(Ask("", wishes, float(lease_s)), within_s=30), flush=True)
+    while not client.news(0.05):
+        client.renew()
+    print(client.news(), flush=True)
+"""
+
+
+class Rack:
+    """GPUs, a record, and the processes of one test."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.gpus = FakeGpus(folder / "gpus", LimitsW(200.0, 1000.0))
+        self.gpus.folder.mkdir()
+        for gpu in "01":
+            self.gpus.put(gpu, 700.0)
+        self.file = folder / "boost.json"
+        self.record = LeaseFile(self.file, "fake")
+        self.started: list[subprocess.Popen[str]] = []
+
+    def supervisor(self, *more: str) -> subprocess.Popen[str]:
+        return self._start(
+            *("-m", "nonuniform.power.supervisor", f"--file={self.file}", "--actuator=fake"),
+            *(f"--fake-folder={self.gpus.folder}", "--highest-w=1000", f"--period-s={PERIOD_S}"),
+            *(f"--events={self.folder / 'events'}", "--call-s=0.5", "--stale-s=30", *more),
+        )
+
+    def trainer(self, lease_s: float = LEASE_S) -> subprocess.Popen[str]:
+        trainer = self._start("-c", TRAINER, str(self.file), str(lease_s), "0", "1")
+        assert trainer.stdout is not None
+        assert trainer.stdout.readline() == "True 2 GPUs were set and read back\n"
+        assert self.watts() == [900.0, 900.0]
+        return trainer
+
+    def _start(self, *arguments: str) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env={**os.environ, "PYTHONWARNINGS": "error"},
+        )
+        self.started.append(process)
+        return process
+
+    def watts(self) -> list[float]:
+        return [self.gpus.read_w(gpu) for gpu in "01"]
+
+    def restored_in_s(self) -> float:
+        """How long it takes from now; GPUs first, then the record."""
+        began_s = time.monotonic()
+        self.until(lambda: self.watts() == [700.0, 700.0])
+        took_s = time.monotonic() - began_s
+        self.until(lambda: self.record.read() == ())
+        return took_s
+
+    def until(self, happened: Callable[[], bool]) -> None:
+        end_s = time.monotonic() + WAIT_S
+        while not happened():
+            assert time.monotonic() < end_s, (self.watts(), self.events())
+            time.sleep(0.01)
+
+    def events(self, kind: str = "") -> list[dict[str, Any]]:
+        lines = (self.folder / "events").read_text().splitlines()
+        return [event for event in map(json.loads, lines) if kind in ("", event["kind"])]
+
+    def close(self) -> None:
+        for process in self.started:
+            process.kill()
+            process.communicate(timeout=WAIT_S)
+
+
+@pytest.fixture
+def rack(tmp_path: Path) -> Iterator[Rack]:
+    rack = Rack(tmp_path)
+    yield rack
+    rack.close()
+
+
+def kill(process: subprocess.Popen[str]) -> None:
+    process.send_signal(signal.SIGKILL)
+    process.wait(WAIT_S)
+
+
+# ------------------------------------------------------------------------------- who is killed
+
+
+def test_a_trainer_that_is_killed_is_missed_at_once(rack: Rack) -> None:
+    rack.supervisor()
+    trainer = rack.trainer(lease_s=1000.0)  # so that it is not the lease that ends it
+    assert {line.gpu: line.restore_w for line in rack.record.read()} == {"0": 700.0, "1": 700.0}
+    kill(trainer)
+    rack.restored_in_s()
+    (given_up,) = rack.events("boost_given_up")
+    assert "has died" in given_up["reason"]
+    assert given_up["fall_back"] == "ntp"
+    assert {event["gpu"] for event in rack.events("boost_restored")} == {"0", "1"}
+
+
+def test_a_trainer_that_is_stopped_loses_its_lease(rack: Rack) -> None:
+    rack.supervisor()
+    trainer = rack.trainer()
+    time.sleep(1.5 * LEASE_S)
+    assert rack.watts() == [900.0, 900.0]  # it renews
+    trainer.send_signal(signal.SIGSTOP)
+    took_s = rack.restored_in_s()
+    assert took_s > LEASE_S / 2
+    assert "no sign of life" in rack.events("boost_given_up")[0]["reason"]
+    trainer.send_signal(signal.SIGCONT)
+    out, _ = trainer.communicate(timeout=WAIT_S)
+    assert "no sign of life" in out  # it learns of it when it goes on
+    assert rack.watts() == [700.0, 700.0]
+
+
+def test_a_supervisor_that_is_killed_is_made_up_for_by_the_next(rack: Rack) -> None:
+    first = rack.supervisor()
+    trainer = rack.trainer(lease_s=1000.0)
+    kill(first)
+    out, _ = trainer.communicate(timeout=WAIT_S)
+    assert out == f"{GONE}\n"
+    assert rack.watts() == [900.0, 900.0]  # nobody is there to do it
+    rack.supervisor()
+    rack.restored_in_s()
+    rack.trainer()  # and it serves as before
+
+
+def test_both_are_killed_and_the_record_remains(rack: Rack) -> None:
+    supervisor = rack.supervisor()
+    trainer = rack.trainer()
+    for process in (supervisor, trainer):
+        process.send_signal(signal.SIGSTOP)  # so that neither sees the other die
+    for process in (supervisor, trainer):
+        kill(process)
+    assert rack.watts() == [900.0, 900.0]
+    rack.supervisor()
+    rack.restored_in_s()
+
+
+def test_killed_between_the_record_and_the_set_point(rack: Rack) -> None:
+    """The record names both GPUs before the first is raised; here only one ever is."""
+    (rack.gpus.folder / "0.hangs").touch()
+    supervisor = rack.supervisor("--call-s=60")
+    with LeaseClient(rack.file, WAIT_S), socket.socket(socket.AF_UNIX) as door:
+        door.connect(f"{rack.file}.socket")
+        door.sendall(ask_line(Ask("", tuple(Wish(gpu, 900.0, 700.0) for gpu in "01"), 1000.0)))
+        rack.until(lambda: rack.record.read() != ())
+        rack.until(lambda: rack.watts() == [700.0, 900.0])  # GPU 0 is never reached
+        kill(supervisor)
+    (rack.gpus.folder / "0.hangs").unlink()
+    rack.supervisor()
+    rack.restored_in_s()
+
+
+def test_told_to_stop_it_restores_first(rack: Rack) -> None:
+    supervisor = rack.supervisor()
+    trainer = rack.trainer()
+    supervisor.terminate()
+    assert supervisor.wait(WAIT_S) == 0
+    assert rack.watts() == [700.0, 700.0]
+    assert rack.record.read() == ()
+    assert "told to stop" in trainer.communicate(timeout=WAIT_S)[0]
+
+
+def test_told_to_stop_it_says_what_it_could_not_restore(rack: Rack) -> None:
+    supervisor = rack.supervisor("--stop-s=0.5")
+    rack.trainer()
+    (rack.gpus.folder / "1.refuses").write_text("no permission")
+    supervisor.terminate()
+    out, _ = supervisor.communicate(timeout=WAIT_S)
+    assert supervisor.returncode == 3
+    assert "not restored: GPU 1 (no permission)" in out
+    assert [line.gpu for line in rack.record.read()] == ["1"]
+    (rack.gpus.folder / "1.refuses").unlink()
+    rack.supervisor()
+    rack.restored_in_s()
+
+
+# ------------------------------------------------------------------------ GPUs and their news
+
+
+@pytest.mark.parametrize(
+    ("fault", "content", "said"),
+    [
+        ("ceiling", "800", "was set to 900 W and reads 800 W"),
+        ("refuses", "no permission", "no permission"),
+        ("hangs", "", "no answer within"),
+        ("silent", "", "does not answer"),
+    ],
+)
+def test_one_gpu_that_does_not_obey_ends_the_boost(
+    rack: Rack, fault: str, content: str, said: str
+) -> None:
+    path = rack.gpus.folder / f"1.{fault}"
+    path.write_text(content)
+    rack.supervisor()
+    with LeaseClient(rack.file, WAIT_S) as client:
+        wishes = tuple(Wish(gpu, 900.0, 700.0) for gpu in "01")
+        granted, reason = client.ask(Ask("", wishes, 1000.0), WAIT_S)
+        assert not granted
+        assert said in reason
+        path.unlink()
+        rack.restored_in_s()
+    rack.until(lambda: rack.events("boost_given_up") != [])
+    assert rack.events("boost_given_up")[0]["fall_back"] == "ntp"
+
+
+def test_a_gpu_that_will_not_come_down_is_tried_until_it_does(rack: Rack) -> None:
+    rack.supervisor()
+    trainer = rack.trainer()
+    (rack.gpus.folder / "0.refuses").write_text("busy")
+    kill(trainer)
+    log = rack.gpus.folder / "set.log"
+    rack.until(lambda: log.read_text().count("0 700\n") > 3)
+    assert rack.watts() == [900.0, 700.0]
+    (rack.gpus.folder / "0.refuses").unlink()
+    rack.restored_in_s()
+    assert len(rack.events("boost_not_restored")) == 1  # said once, not every period
+
+
+def test_a_cap_from_somewhere_else_ends_the_boost_and_stays(rack: Rack) -> None:
+    rack.supervisor()
+    rack.trainer()
+    rack.gpus.put("0", 500.0)
+    rack.until(lambda: rack.watts() == [500.0, 700.0])
+    rack.until(lambda: rack.record.read() == ())
+    assert "reads 500 W" in rack.events("boost_given_up")[0]["reason"]
+
+
+def test_reading_that_fails_for_long_ends_the_boost(rack: Rack) -> None:
+    rack.supervisor("--stale-s=1")
+    rack.trainer(lease_s=1000.0)
+    silent = rack.gpus.folder / "0.silent"
+    silent.touch()
+    rack.until(lambda: rack.events("boost_given_up") != [])
+    assert "no news of GPU 0" in rack.events("boost_given_up")[0]["reason"]
+    silent.unlink()
+    rack.restored_in_s()
+
+
+def test_telemetry_that_stands_still_ends_the_boost(rack: Rack) -> None:
+    path = rack.folder / "telemetry.json"
+
+    def export(time_s: float) -> None:
+        figures = {"time_s": time_s, "temperature_c": 60.0}
+        (rack.folder / "part").write_text(json.dumps({"gpus": dict.fromkeys("01", figures)}))
+        os.replace(rack.folder / "part", path)
+
+    export(1.0)
+    rack.supervisor("--stale-s=3", f"--telemetry={path}")
+    with LeaseClient(rack.file, WAIT_S) as client:
+        ask = Ask("", tuple(Wish(gpu, 900.0, 700.0) for gpu in "01"), 1000.0)
+        assert "no news of GPU 0" in client.ask(ask, WAIT_S)[1]
+        for tries in range(100):
+            export(2.0 + tries)
+            time.sleep(2 * PERIOD_S)
+            if client.ask(ask, WAIT_S)[0]:
+                break
+        assert rack.watts() == [900.0, 900.0]
+        began_s = time.monotonic()
+        while not client.news(0.1):  # the exporter writes on, with the last sample it has
+            export(2.0 + tries)
+            assert time.monotonic() - began_s < WAIT_S
+        assert "stale after 3 s" in client.news()
+    rack.restored_in_s()
+
+
+def test_only_later_samples_are_news(tmp_path: Path) -> None:
+    path = tmp_path / "telemetry.json"
+    telemetry = TelemetryFile(path)
+    assert telemetry.samples() == []
+    for content, news in (
+        ('{"gpus": {"0": {"time_s": 5, "temperature_c": 50}}}', 0),
+        ('{"gpus": {"0": {"time_s": 6, "temperature_c": 50}}}', 1),
+        ('{"gpus": {"0": {"time_s": 6, "temperature_c": 50}}}', 0),
+        ('{"gpus": {"0": {"time_s": 4, "temperature_c": 50}}}', 0),
+        ('{"gpus": {"0": {"time_s": NaN, "temperature_c": 50}}}', 0),
+        ('{"gpus": {"0": {"time_s": 9, "temperature_c": NaN}}}', 0),
+        ('{"gpus": {"0": 3, "1": {}}}', 0),
+        ('{"gpus": [1]}', 0),
+        ("[]", 0),
+        ('{"gpus', 0),
+        ('{"gpus": {"0": {"time_s": 7, "temperature_c": 50}}}', 1),
+    ):
+        path.write_text(content)
+        assert len(telemetry.samples()) == news, content
+
+
+# ------------------------------------------------------------------------- one record, one door
+
+
+def test_a_second_supervisor_is_refused(rack: Rack) -> None:
+    rack.supervisor()
+    with LeaseClient(rack.file, WAIT_S):
+        out, _ = rack.supervisor().communicate(timeout=WAIT_S)
+    assert out == f"supervisor: --file {rack.file}: another supervisor has it\n"
+
+
+def test_until_idle_it_ends_by_itself(rack: Rack) -> None:
+    supervisor = rack.supervisor("--until-idle")
+    kill(rack.trainer())
+    assert supervisor.wait(WAIT_S) == 0
+    assert rack.watts() == [700.0, 700.0]
+
+
+def test_nonsense_at_the_door_is_answered_and_hurts_nobody(rack: Rack) -> None:
+    rack.supervisor()
+    trainer = rack.trainer(lease_s=1000.0)
+    path = f"{rack.file}.socket"
+    assert os.stat(path).st_mode & 0o077 == 0
+    for line, said in (
+        (b"\xff\n", "not one JSON object"),
+        (b"[" * 100_000 + b"\n", "not one JSON object"),
+        (b'{"do": "boost"}\n', "nothing that can be asked"),
+        (b'{"do": "ask", "gpus": [{"gpu": "-rf"}], "lease_s": 1}\n', "does not name a GPU"),
+        (b'{"do": "ask", "gpus": [{"gpu": "../x"}], "lease_s": 1}\n', "does not name a GPU"),
+        (b'{"do": "ask", "gpus": [], "lease_s": NaN}\n', "lease_s: nan is not above 0"),
+        (b'{"do": "ask", "gpus": [], "lease_s": true}\n', "lease_s: True is not above 0"),
+        (b'{"do": "ask", "gpus": [], "lease_s": 1}\n', "0 GPUs were named"),
+    ):
+        with socket.socket(socket.AF_UNIX) as door:
+            door.settimeout(WAIT_S)
+            door.connect(path)
+            door.sendall(line)
+            assert said in json.loads(door.makefile().readline())["reason"]
+    with socket.socket(socket.AF_UNIX) as door:
+        door.settimeout(WAIT_S)
+        door.connect(path)
+        with pytest.raises(OSError, match=r"Broken pipe|reset"):  # a line without end is cut off
+            door.sendall(b"x" * 10_000_000)
+    assert trainer.poll() is None
+    assert rack.watts() == [900.0, 900.0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--actuator=fake"], "--file"),
+        (["--file=x", "--actuator=magic"], "--actuator magic"),
+        (["--file=x", "--actuator=fake", "--period-s=0"], "0: must be a number above 0"),
+        (["--file=x", "--actuator=fake", "--period-s=20"], "--stale-s 10: must be above"),
+        (["--file=/nowhere/x", "--actuator=fake"], "cannot be opened"),
+        (
+            [f"--file={'x' * 110}", "--actuator=dry-run", "--highest-w=9"],
+            "bytes, a socket's name has 107",
+        ),
+    ],
+)
+def test_wrong_options_are_one_line(
+    arguments: list[str],
+    said: str,
+    capfd: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    kept = {number: signal.getsignal(number) for number in (15, 2, 1)}
+    try:
+        assert main(arguments) == 2
+    finally:
+        for number, handler in kept.items():
+            signal.signal(number, handler)
+    complaint = capfd.readouterr().err
+    assert complaint.count("\n") == 1
+    assert said in complaint
+
+
+def test_no_supervisor_is_said(tmp_path: Path) -> None:
+    with pytest.raises(RunFailed, match="no supervisor at"):
+        LeaseClient(tmp_path / "boost.json", within_s=0.1)
+
+
+# --------------------------------------------------------------------------- in this process
+
+
+def test_when_a_set_point_rises_the_record_is_on_disk(tmp_path: Path) -> None:
+    record = LeaseFile(tmp_path / "boost.json", "watched")
+    raised: list[str] = []
+
+    class Watched(FakeGpus):
+        def set_w(self, gpu: str, watts: float) -> None:
+            if watts > 700.0:
+                assert Owed(gpu, 700.0, 900.0) in record.read()
+                raised.append(gpu)
+            super().set_w(gpu, watts)
+
+    gpus = Watched(tmp_path, LimitsW(200.0, 1000.0))
+    for gpu in "01":
+        gpus.put(gpu, 700.0)
+    options = SupervisorOptions(LeaseOptions(10.0, 1.0), 1.0, WAIT_S, 1.0)
+    said: list[dict[str, Any]] = []
+    supervisor = Supervisor(options, gpus, record, said.append)
+    supervisor.hear([Ask("h", tuple(Wish(gpu, 900.0, 700.0) for gpu in "01"), 10.0)])
+    assert sorted(raised) == ["0", "1"]
+    assert [event["kind"] for event in said] == ["boost_granted"]
+
+
+def test_a_record_of_another_actuator_is_not_touched(tmp_path: Path) -> None:
+    LeaseFile(tmp_path / "boost.json", "nvml").write([Owed("0", 700.0, 900.0)])
+    gpus = FakeGpus(tmp_path, LimitsW(200.0, 1000.0))
+    options = SupervisorOptions(LeaseOptions(10.0, 1.0), 1.0, 1.0, 1.0)
+    with pytest.raises(BadInput, match="raised with the actuator nvml"):
+        Supervisor(options, gpus, LeaseFile(tmp_path / "boost.json", "dry-run"), print)
