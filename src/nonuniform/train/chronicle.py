@@ -7,6 +7,7 @@ the summary. DESIGN "Outside contract". Knows nothing of stores or processes.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,19 +19,24 @@ from nonuniform.view.observer import RunObserver
 
 
 class Chronicle:
-    """`time_s` of everything counts from the start of the run; `steps`: committed so far."""
+    """`time_s` of everything counts from the start of the run, which may have begun in an earlier
+    session of it; `steps`: committed so far."""
 
     def __init__(self, folder: RunFolder, observer: RunObserver, replicas: int) -> None:
         self._folder = folder
         self._observer = GuardedObserver(observer)
         self._replicas = replicas
-        self._start = time.monotonic() - folder.last_time_s
+        self._past = folder.past
+        self._start = time.monotonic() - self._past.time_s
         self._counts: dict[str, int] = {}
         self._trouble = ""
         self.steps = folder.last_step
-        self._loss_first: float | None = None
-        self._loss_last: float | None = None
-        self.validation_loss: float | None = None
+        self._committed = 0
+        self._resumed_from: int | None = None
+        self._device: object = None
+        self._loss_first = self._past.loss_first
+        self._loss_last = self._past.loss_last
+        self.validation_loss = self._past.validation_loss
 
     def now_s(self) -> float:
         return time.monotonic() - self._start
@@ -43,6 +49,7 @@ class Chronicle:
         samples: int,
         sample_ids: tuple[int, ...] | None,
     ) -> None:
+        self._committed += 1
         totals = step_totals(votes, record.digest)
         known = LoggedStep.of(next(iter(votes.values())), record.placement)
         self._log_step(totals, known, samples, sample_ids)
@@ -108,10 +115,17 @@ class Chronicle:
 
     def rewind(self, position: Position, reason: str, lost_steps: int) -> None:
         """Later steps are taken out of the log: they come again."""
-        self._folder.rewind(position.step)
+        self._loss_last = self._folder.rewind(position.step)
+        if position.step == 0:
+            self._loss_first = None
         self.steps = position.step
         extra = {"steps_lost": lost_steps}
         self.event("fallback", reason, step=position.step, extra=extra)
+
+    def resume(self, step: int, reason: str) -> None:
+        """The run goes on after `step`; what an earlier session did beyond it comes again."""
+        self._resumed_from = step
+        self.event("resumed", reason, step=step, extra={"steps_lost": self._past.steps_lost})
 
     def _tell_trouble(self) -> None:
         """Once: the disk does not take the log. It is kept in memory meanwhile."""
@@ -147,12 +161,14 @@ class Chronicle:
         self._observer.on_event(event.to_json())
 
     def start(self, info: dict[str, Any]) -> None:
+        self._device = info.get("device")
         self._observer.on_start(info)
 
     def tick(self) -> None:
         self._observer.tick()
 
     def close(self, status: str, reason: str) -> None:
+        """Of the whole run; `session` is what came since the last start of it."""
         summary = {
             "status": status,
             "reason": reason,
@@ -160,10 +176,22 @@ class Chronicle:
             "loss_first": self._loss_first,
             "loss_last": self._loss_last,
             "validation_loss": self.validation_loss,
-            "generations": self._counts.get("generation", 0),
-            "failures": self._counts.get("failed", 0),
-            "returns": self._counts.get("joined", 0),
+            **_changes(Counter(self._past.counts) + Counter(self._counts)),
             "time_s": self.now_s(),
+            "device": self._device,
+            "resumed_from": self._resumed_from,
+            "sessions": 1 + self._past.counts.get("resumed", 0) + self._counts.get("resumed", 0),
+            "session": {
+                "steps": self._committed,
+                **_changes(self._counts),
+                "time_s": self.now_s() - self._past.time_s,
+            },
         }
         self._folder.close(summary)
         self._observer.on_end(summary)
+
+
+def _changes(counts: Mapping[str, int]) -> dict[str, int]:
+    """Of membership, from how often each kind of event was told."""
+    kinds = {"generations": "generation", "failures": "failed", "returns": "joined"}
+    return {name: counts.get(kind, 0) for name, kind in kinds.items()}

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import math
 import os
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -70,10 +71,23 @@ class Event:
         return _row(self, self.extra)
 
 
-class RunFolder:
-    """The open files of one run; made by `create` or `resume`. `last_time_s`: of the run so far."""
+@dataclass(frozen=True)
+class Past:
+    """What the log says of a run that goes on: `counts` of events by kind, losses of the steps that
+    stay, how many steps were taken out, and how long the run has taken so far."""
 
-    last_time_s: float = 0.0
+    counts: Mapping[str, int] = field(default_factory=dict)
+    loss_first: float | None = None
+    loss_last: float | None = None
+    validation_loss: float | None = None
+    steps_lost: int = 0
+    time_s: float = 0.0
+
+
+class RunFolder:
+    """The open files of one run; made by `create` or `resume`. `past`: of the run so far."""
+
+    past: Past = Past()
 
     def __init__(self, path: Path, steps: RowLog, events: RowLog, last_step: int) -> None:
         self.path = path
@@ -115,21 +129,27 @@ class RunFolder:
                 (path / name).unlink(missing_ok=True)
             steps, events = (RowLog(path / name, resume=True) for name in (STEPS, EVENTS))
             folder = cls(path, steps, events, step)
-            folder.last_time_s = events.last_row.get("time_s", 0.0)
-            folder._last_step = folder._cut(step)
+            folder.past = _past(steps, events, step)
+            last = folder._cut(step)
+            folder._last_step = int(last["step"]) if last else 0
             return folder
         except OSError as error:
             raise BadInput(f"--out {path}: {error.strerror}") from error
 
-    def rewind(self, step: int) -> None:
-        """Take all steps after `step` out of the log."""
-        self._cut(step)
+    def rewind(self, step: int) -> float | None:
+        """Take all steps after `step` out of the log; the loss of the last one that stays."""
+        last = self._cut(step)
         self._last_step = step
+        return _number(last.get("loss")) if last else None
 
-    def _cut(self, step: int) -> int:
-        """The last step that the log has."""
-        last = self._steps.cut(lambda row: isinstance(row.get("step"), int) and row["step"] <= step)
-        return int(last["step"]) if last else 0
+    def _cut(self, step: int) -> dict[str, Any] | None:
+        """The last row that the log has then."""
+        return self._steps.cut(lambda row: _up_to(row, step))
+
+    @property
+    def last_time_s(self) -> float:
+        """How long the run has taken before it goes on here."""
+        return self.past.time_s
 
     @property
     def trouble(self) -> str:
@@ -183,6 +203,42 @@ class RunFolder:
         log.append(line)
         for one in (self._steps, self._events):  # of the other one nothing may come for hours
             one.retry()
+
+
+def _past(steps: RowLog, events: RowLog, step: int) -> Past:
+    """Read before anything is cut: also what comes out again has taken its time."""
+    logged, told = _all_rows(steps), _all_rows(events)
+    kept = [row for row in logged if _up_to(row, step)]
+    checks = [row for row in told if row.get("kind") == "validation" and _up_to(row, step)]
+    losses = [_number(row.get("loss")) for row in kept]
+    times = [_number(row.get("time_s")) or 0.0 for row in (*logged[-1:], *told[-1:])]
+    return Past(
+        counts=Counter(str(row.get("kind")) for row in told),
+        loss_first=losses[0] if losses else None,
+        loss_last=losses[-1] if losses else None,
+        validation_loss=_number(checks[-1].get("loss")) if checks else None,
+        steps_lost=len(logged) - len(kept),
+        time_s=max(times, default=0.0),
+    )
+
+
+def _all_rows(log: RowLog) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
+
+    def note(row: dict[str, Any]) -> bool:
+        rows.append(row)
+        return True
+
+    log.cut(note)
+    return rows
+
+
+def _up_to(row: Mapping[str, Any], step: int) -> bool:
+    return isinstance(row.get("step"), int) and row["step"] <= step
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if isinstance(value, int | float) else None
 
 
 def _replace_file(path: Path, part: Path, text: str) -> None:

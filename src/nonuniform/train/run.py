@@ -139,7 +139,10 @@ def _tell_beginning(chronicle: Chronicle, setup: JobSetup, beginning: Beginning)
     """What was found, and the lines that the log lacks of what is committed."""
     step = beginning.position.step
     for kind, reason in beginning.notes:
-        chronicle.event(kind, reason, step=step)
+        if kind == "resumed":
+            chronicle.resume(step, reason)
+        else:
+            chronicle.event(kind, reason, step=step)
     for missing in range(chronicle.steps + 1, step + 1):
         known = beginning.steps.get(missing)
         if known is None:
@@ -178,4 +181,5 @@ def _info(setup: JobSetup, out: Path) -> dict[str, object]:
         "parameters": sum(tensor.elements for tensor in setup.plan.tensors),
         "gpus": [str(gpu) for gpu in cluster_of(setup.job).healthy()],
         "out": str(out),
+        "device": setup.device,
     }
