@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from nonuniform.errors import BadInput, RunFailed
-from nonuniform.power.actuators.choose import ActuatorChoice, choose
+from nonuniform.power.actuators.choose import ActuatorChoice, check_kind, choose
 from nonuniform.power.actuators.nvml import Nvml
 from nonuniform.power.lease_client import GONE, LeaseClient
 from nonuniform.power.lease_file import LeaseFile
@@ -77,6 +77,7 @@ def plan(path: Path, wishes: BoostWishes) -> Plan:
             f"--failed {wishes.failed}: {path} says what is needed from 0 to "
             f"{rack_file.survive} lost GPUs"
         )
+    check_kind(wishes.choice)
     if not 0 < wishes.lease_s < math.inf:
         raise BadInput(f"--lease-s {wishes.lease_s:g}: must be above 0")
     rack, need = rack_file.entry.rack, rack_file.need[wishes.failed]

@@ -65,6 +65,11 @@ class ActuatorChoice:
         return words
 
 
+def check_kind(choice: ActuatorChoice) -> None:
+    if choice.kind not in KINDS:
+        raise BadInput(f"--actuator {choice.kind}: expected one of {', '.join(KINDS)}")
+
+
 def choose(choice: ActuatorChoice, say: Callable[[str], None] | None = None) -> Actuator:
     """`say` is for the lines of a dry run; stderr without it."""
     power = _power(choice, say or (lambda line: print(line, file=sys.stderr)))  # noqa: T201
@@ -86,8 +91,7 @@ def choose(choice: ActuatorChoice, say: Callable[[str], None] | None = None) -> 
 def _power(choice: ActuatorChoice, say: Callable[[str], None]) -> Actuator:
     if choice.kind == "nvml":
         return Nvml()
-    if choice.kind not in KINDS:
-        raise BadInput(f"--actuator {choice.kind}: expected one of {', '.join(KINDS)}")
+    check_kind(choice)
     if not 0 <= choice.lowest_w < choice.highest_w:
         raise BadInput(
             f"--lowest-w {choice.lowest_w:g} and --highest-w {choice.highest_w:g} "
