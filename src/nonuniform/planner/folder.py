@@ -1,0 +1,85 @@
+"""The output folder of a plan: summary.json, answer.md and the tables, each whole or not at all.
+
+In: the summary, rows of tables. Out: files. DESIGN "Outside contract". New files are written beside
+the old ones and take their places at the end, so that bad input costs nobody an old result.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from nonuniform.errors import BadInput, RunFailed
+
+SUMMARY, ANSWER, TABLES = "summary.json", "answer.md", "tables"
+_MINE = "plan"
+_OTHERS = ("steps.jsonl", "events.jsonl", "runs.parquet", "trajectory.parquet")
+
+
+class PlanFolder:
+    """Touched only when all input has been read."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @classmethod
+    def check(cls, path: Path, overwrite: bool) -> PlanFolder:
+        """Refused before anything runs; nothing is changed yet."""
+        if path.exists() and not path.is_dir():
+            raise BadInput(f"--out {path}: is not a folder")
+        others = [name for name in _OTHERS if os.path.lexists(path / name)]
+        if others:
+            raise BadInput(
+                f"--out {path}: holds other results ({', '.join(others)}); choose another folder"
+            )
+        if os.path.lexists(path / SUMMARY) and not overwrite:
+            raise BadInput(
+                f"--out {path}: holds other results ({SUMMARY}); choose another folder, or replace "
+                "them with --overwrite"
+            )
+        return cls(path)
+
+    def make(self) -> None:
+        try:
+            (self.path / TABLES).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise BadInput(f"--out {self.path}: {error.strerror}") from error
+
+    def write_table(self, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
+        """As CSV and as Parquet."""
+        frame = pl.DataFrame([dict(row) for row in rows], infer_schema_length=None)
+        self._replace(f"{TABLES}/{name}.csv", frame.write_csv)
+        self._replace(f"{TABLES}/{name}.parquet", frame.write_parquet)
+
+    def write_text(self, name: str, text: str) -> None:
+        self._replace(name, lambda part: part.write_text(text, encoding="utf-8"))
+
+    def close(self, summary: Mapping[str, Any]) -> None:
+        self.write_text(SUMMARY, json.dumps(plain(summary), indent=1, allow_nan=False) + "\n")
+
+    def _replace(self, name: str, write: Any) -> None:
+        part = self.path / f"{name}.part"
+        try:
+            write(part)
+            os.replace(part, self.path / name)
+        except OSError as error:
+            raise RunFailed(f"{self.path / name}: {error.strerror or error}") from error
+
+
+def plain(value: Any) -> Any:
+    """As JSON holds it: no NaN and no infinity, these become null."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(inner) for inner in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if value is None or isinstance(value, str | bool | int | float):
+        return value
+    return str(value)
