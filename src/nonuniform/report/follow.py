@@ -1,0 +1,187 @@
+"""A run's folder, followed while the run writes to it.
+
+In: the folder. Out: what is new in it since somebody last asked, as plain data for JSON. Only
+what was added is read. A log that got shorter, or whose last line is another one, was rewound or
+belongs to a new run: then everything is read and told anew, under the next `epoch`. What is kept
+does not grow with the length of the run. Only reads; knows nothing of sockets.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nonuniform.report.run_data import EventRow, StepPoint, event_row, step_point
+from nonuniform.report.run_files import EVENTS, STEPS, SUMMARY, Row, number, parse_row, text
+from nonuniform.report.run_timeline import after, gpu_order
+from nonuniform.report.said import LANGUAGES, Language
+from nonuniform.report.texts import load_texts
+
+POINTS_KEPT, POINTS_FRESH = 6000, 1000
+EVENTS_KEPT = 300
+POINTS_TOLD = 2000
+# Said by others, or once for each GPU.
+QUIET = ("started", "grain")
+PARTS = ("detect", "regroup", "transfer", "redo")
+
+
+class Tail:
+    """The lines that were added to a file since the last look."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.forget()
+
+    def forget(self) -> None:
+        self._offset = 0
+        self._last = b""
+
+    def rewritten(self) -> bool:
+        """What was read is no longer what the file begins with."""
+        if not self._offset:
+            return False
+        try:
+            with open(self._path, "rb") as file:
+                file.seek(self._offset - len(self._last))
+                return file.read(len(self._last)) != self._last
+        except OSError:
+            return True
+
+    def new_rows(self) -> list[Row]:
+        """Of whole lines; a line that is no object is left out."""
+        try:
+            with open(self._path, "rb") as file:
+                file.seek(self._offset)
+                added = file.read()
+        except OSError:
+            return []
+        whole, newline, _ = added.rpartition(b"\n")
+        if not newline:
+            return []
+        lines = whole.split(b"\n")
+        self._offset += len(whole) + 1
+        self._last = lines[-1] + b"\n"
+        return [row for line in lines if (row := parse_row(line)) is not None]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a page has: the steps up to `step` and `events` events of `epoch`."""
+
+    step: int = 0
+    events: int = 0
+    epoch: int = -1
+
+
+class Follower:
+    """May be asked by several threads."""
+
+    def __init__(self, folder: Path, planned: int = 0) -> None:
+        self._folder = folder
+        self._planned = planned
+        self._lock = threading.Lock()
+        self._tails = (Tail(folder / STEPS), Tail(folder / EVENTS))
+        self._epoch = 0
+        self._clear()
+
+    def _clear(self) -> None:
+        self._points: list[StepPoint] = []
+        self._events: list[tuple[int, EventRow]] = []
+        self._told = 0
+        self._gpus: dict[str, str] = {}
+        self._generation = 0
+
+    def news(self, asked: Asked) -> dict[str, Any]:
+        with self._lock:
+            self._look()
+            if asked.epoch != self._epoch:
+                asked = Asked(epoch=self._epoch)
+            return self._answer(asked)
+
+    def _look(self) -> None:
+        if any(tail.rewritten() for tail in self._tails):
+            self._epoch += 1
+            self._clear()
+            for tail in self._tails:
+                tail.forget()
+        steps, events = self._tails
+        self._points += [point for row in steps.new_rows() if (point := step_point(row))]
+        if len(self._points) > POINTS_KEPT:
+            cut = len(self._points) - POINTS_FRESH
+            self._points = self._points[:cut:2] + self._points[cut:]
+        for row in events.new_rows():
+            if (event := event_row(row)) is not None:
+                self._hear(event)
+        self._events = self._events[-EVENTS_KEPT:]
+
+    def _hear(self, event: EventRow) -> None:
+        self._gpus |= after(self._gpus, event.kind, event.gpu, event.extra)
+        self._generation = event.generation or self._generation
+        if event.kind not in QUIET:
+            self._told += 1
+            self._events.append((self._told, event))
+
+    def _answer(self, asked: Asked) -> dict[str, Any]:
+        points = [point for point in self._points if point.step > asked.step][:POINTS_TOLD]
+        return {
+            "epoch": self._epoch,
+            "anew": asked.step == 0 and asked.events == 0,
+            "points": [_point(point) for point in points],
+            "more": bool(points) and points[-1] is not self._points[-1],
+            "events": [_event(event) for number, event in self._events if number > asked.events],
+            "told": self._told,
+            "gpus": [[gpu, self._gpus[gpu]] for gpu in sorted(self._gpus, key=gpu_order)],
+            "generation": self._generation,
+            "planned": self._planned,
+            **self._state(),
+        }
+
+    def _state(self) -> dict[str, str]:
+        """The summary is there as a whole or not at all."""
+        try:
+            summary = parse_row((self._folder / SUMMARY).read_bytes())
+        except OSError:
+            summary = None
+        if summary is None:
+            return {"status": "running", "reason": ""}
+        status = "done" if summary.get("status") == "done" else "failed"
+        return {"status": status, "reason": text(summary.get("reason"))}
+
+
+def _point(point: StepPoint) -> list[Any]:
+    power = list(point.power_w)
+    return [
+        point.step,
+        point.time_s,
+        point.loss,
+        point.tokens,
+        list(point.degrees),
+        list(point.shares),
+        power,
+    ]
+
+
+def _event(event: EventRow) -> dict[str, Any]:
+    name = load_texts().known("run.event", event.kind)
+    return {
+        "time_s": event.time_s,
+        "step": event.step,
+        "kind": event.kind,
+        "name": {lang: name.text(lang) for lang in LANGUAGES},
+        "gpu": event.gpu,
+        "reason": event.reason,
+        "took": {lang: _took(event, lang) for lang in LANGUAGES},
+    }
+
+
+def _took(event: EventRow, lang: Language) -> str:
+    """The parts of a recovery, as far as they are told."""
+    texts = load_texts()
+    parts = {name: number(event.extra.get(f"{name}_s")) for name in (*PARTS, "total")}
+    return ", ".join(
+        f"{texts.words(f'run.table.{name}', lang)} {seconds:.2f} s"
+        for name, seconds in parts.items()
+        if seconds is not None
+    )

@@ -1,0 +1,200 @@
+"""The process that serves the page of a run under way.
+
+In: a socket that listens already, the folder of the run. Out: the page at `/` and what is new at
+`/data?step=S&events=E&epoch=P`, and nothing else: no other path or method, no file by name. A
+request must name this server in its Host header, so that a page from elsewhere, whose name leads to
+this address all of a sudden, gets nothing. Ends when standard input does. Writes nothing.
+
+    python -m nonuniform.report.live_server FD HOST FOLDER STEPS LANG
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from nonuniform.report.follow import Asked, Follower
+
+NICE = 10
+REQUEST_S = 10.0
+AT_ONCE = 16
+# After the run has ended: as long as pages that are open need to hear of it.
+LINGER_S = 2.0
+WATCHED_S = 3.0
+LONGEST_QUERY = 200
+HEADERS = {
+    "Cache-Control": "no-store",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Content-Security-Policy": "frame-ancestors 'none'",
+}
+
+
+class LiveServer(ThreadingHTTPServer):
+    """On a socket that others have bound."""
+
+    daemon_threads = True
+
+    def __init__(self, listener: socket.socket, host: str, page: bytes, follower: Follower) -> None:
+        super().__init__(("", 0), Handler, bind_and_activate=False)
+        self.socket.close()
+        self.socket = listener
+        self.server_address = listener.getsockname()
+        self.names = names_of(host)
+        self.page = page
+        self.follower = follower
+        self.asked_s = -WATCHED_S
+        self.last_status = "running"
+        self._room = threading.Semaphore(AT_ONCE)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if self._room.acquire(blocking=False):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._room.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Whoever asked has gone."""
+
+    def news(self, asked: Asked) -> dict[str, Any]:
+        self.asked_s = time.monotonic()
+        answer = self.follower.news(asked)
+        self.last_status = answer["status"]
+        return answer
+
+
+class Handler(BaseHTTPRequestHandler):
+    """One request, then the connection is closed."""
+
+    server: LiveServer
+    timeout = REQUEST_S
+    server_version = "nonuniform"
+    sys_version = ""
+
+    def do_GET(self) -> None:
+        if not host_is_known(self.headers.get_all("Host") or [], self.server.names):
+            return self._say(HTTPStatus.FORBIDDEN, b"this server has another name\n")
+        try:
+            where = urlsplit(self.path)
+        except ValueError:
+            return self._say(HTTPStatus.BAD_REQUEST, b"no such address\n")
+        if where.path == "/":
+            return self._say(HTTPStatus.OK, self.server.page, "text/html; charset=utf-8")
+        if where.path != "/data":
+            return self._say(HTTPStatus.NOT_FOUND, b"only / and /data are here\n")
+        asked = parse_asked(where.query)
+        if asked is None:
+            return self._say(HTTPStatus.BAD_REQUEST, b"expected step=S&events=E&epoch=P\n")
+        answer = json.dumps(self.server.news(asked), allow_nan=False).encode()
+        return self._say(HTTPStatus.OK, answer, "application/json")
+
+    def _refuse(self) -> None:
+        self._say(HTTPStatus.METHOD_NOT_ALLOWED, b"only GET\n", more={"Allow": "GET"})
+
+    do_HEAD = do_POST = do_PUT = do_DELETE = do_PATCH = do_OPTIONS = _refuse  # noqa: N815
+
+    def _say(
+        self,
+        status: HTTPStatus,
+        body: bytes,
+        kind: str = "text/plain; charset=utf-8",
+        more: Mapping[str, str] | None = None,
+    ) -> None:
+        self.send_response(status)
+        for name, value in {**HEADERS, **(more or {}), "Content-Type": kind}.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def log_message(self, *_: Any) -> None:
+        """There is nobody to read it."""
+
+
+def names_of(host: str) -> frozenset[str]:
+    """What this server may be called beside its addresses."""
+    return frozenset({"localhost", host.lower(), socket.gethostname().lower()})
+
+
+def host_is_known(headers: list[str], names: frozenset[str]) -> bool:
+    """Exactly one Host, and it is ours. An address cannot be made to lead elsewhere, a name can."""
+    if len(headers) != 1:
+        return False
+    try:
+        host = urlsplit(f"//{headers[0]}").hostname or ""
+    except ValueError:
+        return False
+    if host in names:
+        return True
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def parse_asked(query: str) -> Asked | None:
+    """None for what is not a question of the page."""
+    if len(query) > LONGEST_QUERY:
+        return None
+    values = {"step": 0, "events": 0, "epoch": -1}
+    for name, given in parse_qs(query, keep_blank_values=True).items():
+        digits = given[0].removeprefix("-") if name == "epoch" else given[0]
+        if name not in values or not (digits.isascii() and digits.isdecimal()):
+            return None
+        values[name] = int(given[0])
+    return Asked(**values)
+
+
+def leave_with_parent(server: LiveServer) -> None:
+    """Wait for the end of standard input, then until open pages have heard of the end."""
+    while os.read(0, 4096):
+        pass
+    limit_s = time.monotonic() + LINGER_S
+    watched = time.monotonic() - server.asked_s < WATCHED_S
+    ended_s = time.monotonic()
+    while watched and time.monotonic() < limit_s:
+        if server.last_status != "running" and server.asked_s > ended_s:
+            time.sleep(0.1)  # the answer is under way
+            break
+        time.sleep(0.02)
+    os._exit(0)
+
+
+def main(arguments: list[str]) -> None:
+    number, host, folder, planned, lang = arguments
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.nice(NICE)
+    from nonuniform.report.live_page import live_html
+
+    listener = socket.socket(fileno=int(number))
+    path = Path(folder)
+    page = live_html(path.name, "ja" if lang == "ja" else "en").encode()
+    server = LiveServer(listener, host, page, Follower(path, int(planned)))
+    threading.Thread(target=leave_with_parent, args=(server,), daemon=True).start()
+    server.serve_forever()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
