@@ -10,11 +10,14 @@ import json
 import shlex
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
 from nonuniform.errors import BadInput
+
+if TYPE_CHECKING:
+    from nonuniform.placement.policy import Batch
 
 Json = Annotated[bool, typer.Option("--json", help="One JSON object for scripts.")]
 Lang = Annotated[str, typer.Option(metavar="en|ja", help="The language that a page begins with.")]
@@ -34,8 +37,10 @@ def plan(
         str | None, typer.Option(metavar="NAME|FILE", help="Such as gb200-nvl72, dgx-h100.")
     ] = None,
     gpus: Annotated[int | None, typer.Option(min=1, help="GPUs that are owned.")] = None,
-    log: Annotated[
-        Path | None, typer.Option(help="What failed when; see docs/simulate.md.")
+    log: Annotated[Path | None, typer.Option(help="What failed when; see docs/plan.md.")] = None,
+    log_gpus: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="GPUs that the log is of, where not --gpus."),
     ] = None,
     failures: Annotated[
         str | None, typer.Option(metavar="NAME", help="A published rate, such as llama3.")
@@ -49,6 +54,9 @@ def plan(
         list[Path] | None, typer.Option(metavar="STEPS.jsonl", help="A run's own step log.")
     ] = None,
     sacct: Annotated[Path | None, typer.Option(help="Output of sacct --parsable2.")] = None,
+    batch: Annotated[
+        str, typer.Option(metavar="fixed|shrink", help="Whether a step keeps its whole batch.")
+    ] = "fixed",
     seeds: Annotated[int, typer.Option(min=2, help="Histories of failures.")] = 16,
     seed: Annotated[int, typer.Option(min=0, help="The first of them.")] = 1,
     jobs: Annotated[int, typer.Option(help="Processes; -1 for one on each core.")] = 1,
@@ -75,9 +83,11 @@ def plan(
         cluster=cluster,
         gpus=gpus,
         log=log,
+        log_gpus=log_gpus,
         failures=failures,
         prices=prices,
         exchange=Exchange(currency, rate, dated),
+        batch=_batch(batch),
         measured=tuple(measured or ()),
         sacct=sacct,
         seeds=seeds,
@@ -92,6 +102,16 @@ def plan(
     if not quiet:
         typer.echo((out / "answer.md").read_text(encoding="utf-8"))
     typer.echo(f"{page}")
+
+
+def _batch(word: str) -> Batch:
+    from nonuniform.placement.policy import Batch
+
+    known: tuple[Batch, ...] = get_args(Batch)
+    for batch in known:
+        if batch == word:
+            return batch
+    raise BadInput(f"--batch {word}: expected {' or '.join(known)}")
 
 
 def _rate(fx: str | None) -> tuple[float | None, str | None]:

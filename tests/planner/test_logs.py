@@ -13,6 +13,7 @@ from nonuniform.cluster.fleet import Fleet
 from nonuniform.cluster.sources.catalog import load_catalog
 from nonuniform.cluster.sources.generate import generate
 from nonuniform.errors import BadInput
+from nonuniform.planner.example_log import FLEET as CLUSTER
 from nonuniform.planner.example_log import MARK, example_log
 from nonuniform.planner.failures import causes_of_trace, now_figure, repair_samples
 from nonuniform.planner.logs import find_log
@@ -30,19 +31,19 @@ def log(folder: Path, text: str, name: str = "faults.csv") -> Path:
 
 def test_the_example_is_read_back_and_says_what_it_is() -> None:
     assert EXAMPLE.stat().st_size < 300_000
-    assert EXAMPLE.read_text() == example_log(Fleet(32768, 72, 4))
-    found = find_log(EXAMPLE, Fleet(32768, 72, 4))
+    assert EXAMPLE.read_text() == example_log(CLUSTER)
+    found = find_log(EXAMPLE, CLUSTER)
     assert found.example
     assert len(found.trace) == len(EXAMPLE.read_text().splitlines()) - 1
     assert found.trace.hours == pytest.approx(90 * 24, abs=1)
 
 
 def test_the_example_has_the_rates_that_it_was_drawn_from() -> None:
-    fleet = Fleet(32768, 72, 4)
+    fleet = CLUSTER
     found = find_log(EXAMPLE, fleet)
     published = sum(c.failures_per_day(fleet) for c in load_catalog("llama3").causes)
     drawn = sum(c.failures_per_day(fleet) for c in causes_of_trace(found.trace, fleet))
-    assert drawn == pytest.approx(published, rel=0.08)  # 1,400 failures: 2.7 % a standard deviation
+    assert drawn == pytest.approx(published, rel=0.1)  # 700 failures: 3.8 % a standard deviation
     single = next(c for c in causes_of_trace(found.trace, fleet) if c.blast_gpus == 1)
     mean_h = np.average(
         [c.repair.mean_h for c in load_catalog("llama3").causes if c.mean_block(fleet) == 1],

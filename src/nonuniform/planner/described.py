@@ -46,7 +46,8 @@ RACKS = {"gb200_nvl72": "gb200_nvl72", "b200_sxm": "dgx_b200", "h100_sxm": "dgx_
 
 @dataclass(frozen=True)
 class Wanted:
-    """What the command line names. `log` and `failures` exclude each other."""
+    """What the command line names. `log` and `failures` exclude each other. `log_gpus`: of the
+    cluster that the log is of, where it is another one."""
 
     jobs: Sequence[Path]
     cluster: str | None
@@ -54,6 +55,7 @@ class Wanted:
     log: Path | None
     failures: str | None
     skip_bad_rows: bool = False
+    log_gpus: int | None = None
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,8 @@ def of_jobs(wanted: Wanted) -> Understood:
         raise BadInput("--job: needs --cluster beside it, a name or a file")
     if wanted.log is not None and wanted.failures is not None:
         raise BadInput(f"--failures {wanted.failures}: cannot be together with --log; choose one")
+    if wanted.log is None and wanted.log_gpus is not None:
+        raise BadInput(f"--log-gpus {wanted.log_gpus}: needs --log, whose cluster it is about")
     cluster = read_cluster(wanted.cluster, wanted.gpus)
     failures = _failures(wanted, cluster)
     reads = [_on_cluster(read_job(path), cluster, len(wanted.jobs)) for path in wanted.jobs]
@@ -135,11 +139,22 @@ def _told_apart(subjects: Sequence[Subject]) -> list[Subject]:
 def _failures(wanted: Wanted, cluster: ClusterDescription) -> _Failures:
     fleet = cluster.fleet
     if wanted.log is not None:
-        found = find_log(wanted.log, fleet, wanted.skip_bad_rows)
-        source, facts = source_of_log(found.trace, fleet)
+        watched = _like(fleet, wanted.log_gpus or fleet.gpus)
+        found = find_log(wanted.log, watched, wanted.skip_bad_rows)
+        source, facts = source_of_log(found.trace, watched)
+        of = fact(
+            f"log {wanted.log.name}",
+            "GPUs that it is of",
+            f"{watched.gpus:,}",
+            wanted.log_gpus is None,
+            "--log-gpus" if wanted.log_gpus else "all of the cluster",
+        )
         row = _input("failures", wanted.log, found.form.format or "csv")
-        now = now_figure(found.trace, fleet)
-        return _Failures(source, [*found.facts, *facts], row, now, found.example, found.trace)
+        return _Failures(
+            replace(source, fleet=fleet), [*found.facts, of, *facts], row,
+            now_figure(found.trace, watched), found.example,
+            found.trace if watched == fleet else None,
+        )  # fmt: skip
     name = wanted.failures or CATALOG
     catalog = load_catalog(name)
     facts = [
@@ -149,6 +164,10 @@ def _failures(wanted: Wanted, cluster: ClusterDescription) -> _Failures:
     ]
     row = {"what": "failures", "name": name, "format": "catalog", "sha256": ""}
     return _Failures(ModelSource(fleet, catalog.causes, YEAR_H, None, None, True), facts, row)
+
+
+def _like(fleet: Fleet, gpus: int) -> Fleet:
+    return Fleet(gpus, min(fleet.domain, gpus), min(fleet.node, gpus))
 
 
 # ------------------------------------------------------------------------------------------ jobs

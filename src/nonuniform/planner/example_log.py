@@ -18,10 +18,10 @@ import numpy as np
 from nonuniform.cluster.fleet import Fleet
 from nonuniform.cluster.sources.catalog import load_catalog
 from nonuniform.cluster.sources.generate import generate
-from nonuniform.errors import BadInput
 
 MARK = "made by the simulator from published rates"
 COMMAND = "python -m nonuniform.planner.example_log"
+FLEET = Fleet(16384, 8, 8)
 START = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
 
 
@@ -50,13 +50,13 @@ def _time(hours: float) -> str:
 
 
 def main(path: str) -> None:
-    """The file of the examples folder."""
-    text = example_log(Fleet(32768, 72, 4))
+    """The file of the examples folder: of as many GPUs as Llama 3 was trained on, in DGX H100."""
+    text = example_log(FLEET)
     try:
         Path(path).write_text(text, encoding="utf-8")
     except OSError as error:
-        raise BadInput(f"{path}: {error.strerror}") from None
+        sys.exit(f"{path}: {error.strerror}")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:] or ["examples/faults.csv"])

@@ -20,7 +20,7 @@ def understand(args: PlanArgs) -> Understood:
     """One line for what does not go together."""
     beside = {
         "--job": args.jobs, "--cluster": args.cluster, "--gpus": args.gpus,
-        "--log": args.log, "--failures": args.failures,
+        "--log": args.log, "--log-gpus": args.log_gpus, "--failures": args.failures,
     }  # fmt: skip
     given = [flag for flag, value in beside.items() if value]
     if args.scenario is not None:
@@ -30,5 +30,13 @@ def understand(args: PlanArgs) -> Understood:
     if not args.jobs:
         raise BadInput("plan: give SCENARIO.toml, or --job with --cluster")
     return of_jobs(
-        Wanted(args.jobs, args.cluster, args.gpus, args.log, args.failures, args.skip_bad_rows)
+        Wanted(
+            args.jobs,
+            args.cluster,
+            args.gpus,
+            args.log,
+            args.failures,
+            args.skip_bad_rows,
+            args.log_gpus,
+        )
     )

@@ -40,6 +40,7 @@ class PlanArgs:
     cluster: str | None = None
     gpus: int | None = None
     log: Path | None = None
+    log_gpus: int | None = None
     failures: str | None = None
     prices: Path | None = None
     exchange: Exchange = field(default_factory=Exchange)
