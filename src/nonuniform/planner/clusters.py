@@ -1,7 +1,7 @@
 """The GPUs that someone has or means to buy: a name of the catalog, or a TOML of ten lines.
 
-In: a name or a path, and how many GPUs. Out: `ClusterDescription` and its facts. DESIGN "Who uses
-it". Does not know: jobs, failures, or what anything costs; prices are handed on as they are
+In: a name or a path, and how many GPUs. Out: `ClusterDescription` and its facts. DESIGN "Plan and
+report". Does not know: jobs, failures, or what anything costs; prices are handed on as they are
 written.
 """
 

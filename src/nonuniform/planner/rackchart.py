@@ -1,7 +1,7 @@
 """A boosted rack over time: watts and the temperature of the hottest part.
 
-In: a subject whose rack is known. Out: data of a chart, or None. DESIGN "Who uses
-it". All physics is `power`'s; here one hour is played: at nominal, boosted, and back.
+In: a subject whose rack is known. Out: data of a chart, or None. DESIGN "Plan and
+report". All physics is `power`'s; here one hour is played: at nominal, boosted, and back.
 """
 
 from __future__ import annotations

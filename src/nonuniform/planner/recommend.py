@@ -1,7 +1,7 @@
 """The recommendation: what to run, what to keep spare and where, how low, how often, and how sure.
 
-In: a study and what else was tried. Out: the object `recommendation` of summary.json. DESIGN "Who
-uses it". The choice itself is made by `choose`.
+In: a study and what else was tried. Out: the object `recommendation` of summary.json. DESIGN "Plan and
+report". The choice itself is made by `choose`.
 """
 
 from __future__ import annotations

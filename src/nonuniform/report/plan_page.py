@@ -1,6 +1,6 @@
 """The page of a plan: what a manager reads first and an engineer can check below.
 
-In: a `summary.json` as plain data. Out: one HTML page in both languages. DESIGN "Who uses it".
+In: a `summary.json` as plain data. Out: one HTML page in both languages. DESIGN "Plan and report".
 Numbers are formatted and never worked out; every one carries its place in the summary.
 """
 
