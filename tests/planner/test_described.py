@@ -122,3 +122,36 @@ def test_failures_are_told_once(tmp_path: Path) -> None:
     )
     with pytest.raises(BadInput, match="cannot be together with --log"):
         understand(args)
+
+
+def test_a_rack_without_room_leaves_more_power_out(tmp_path: Path, planned: Planned) -> None:
+    """An H100 is delivered at its ceiling: boosting it would be the same answer, only dearer."""
+    job = script(tmp_path, tp=8, nodes=128)
+    summary = planned(jobs=(job,), cluster="dgx-h100", gpus=1024, seeds=3)
+    assert "ntp-pw" not in summary["jobs"][0]["policies"]
+    assert summary["marginal"]["boost"]["value"] is None
+    assert summary["charts"]["rack"] is None
+    assert all(row["what"] != "boost" for row in summary["recommendation"]["changes"])
+    assert {"ntp-tokens", "restart"} <= summary["charts"]["throughput"]["policies"].keys()
+
+
+def test_prices_are_those_of_the_gpu(tmp_path: Path) -> None:
+    from nonuniform.planner.prices import default_prices, read_prices
+
+    seen = understand(PlanArgs(jobs=(script(tmp_path, tp=8),), cluster="dgx-h100", gpus=2048))
+    found = read_prices(None, None, seen.prices, seen.gpu)
+    assert found["gpu_watts"] == 700
+    assert found["gpu_hour"] == 1.42
+    assert found["engineer_week"] == default_prices()["engineer_week"]
+    assert not any(price.overridden for price in found.rows.values())
+
+
+def test_the_checkpoint_interval_is_that_of_the_answer(tmp_path: Path, planned: Planned) -> None:
+    summary = planned(jobs=(script(tmp_path),), cluster=cluster(tmp_path), seeds=3)
+    advice = summary["recommendation"]
+    every = advice["checkpoint_every"]
+    if advice["policy"] == "restart":
+        assert every["recommended"] == every["simulated"]
+    else:
+        assert every["recommended"]["value"] == 3600
+        assert every["recommended"]["kind"] == "assumed"

@@ -215,7 +215,7 @@ def test_a_chart_without_data_is_left_out_and_said_so(plan_summary: Build) -> No
     summary["charts"]["rack"] = None
     page = plan_html(summary)
     assert 'id="chart-rack"' not in page
-    assert "no boost was simulated" in page
+    assert "no rack is known here" in page
 
 
 def test_charts_are_valid_for_plotly(plan_summary: Build) -> None:

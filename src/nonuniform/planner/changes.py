@@ -62,8 +62,10 @@ def _cases(case: Case) -> list[tuple[Change, Case]]:
         for factor in (0.5, 2.0)
     ]
     without = replace(case, rows=[row for row in case.rows if "boost" not in row.needs])
-    cases.append((("boost", "not available", 0.0), without))
-    cases.append((("boost", "no retrofit to pay for", 1.0), replace(case, prices=_built_in(case))))
+    if len(without.rows) < len(case.rows):
+        cases.append((("boost", "not available", 0.0), without))
+        free = replace(case, prices=_built_in(case))
+        cases.append((("boost", "no retrofit to pay for", 1.0), free))
     whole = replace(case, rows=[row for row in case.rows if "tokens" not in row.needs])
     cases.append((("grain", "whole sequences", 0.0), whole))
     cases.append((("batch", "may shrink", 1.0), replace(case, rows=_shrinking(case.rows))))

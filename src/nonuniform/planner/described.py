@@ -106,6 +106,7 @@ def of_jobs(wanted: Wanted) -> Understood:
         example=failures.example,
         log=failures.log,
         prices=dict(cluster.prices),
+        gpu=cluster.gpu,
     )  # fmt: skip
 
 

@@ -1,7 +1,7 @@
 """The way to an answer in steps, each with its cost and the figure that decides on the next.
 
-In: the recommendation's figures, prices. Out: rows `path` of summary.json. DESIGN "Plan and report".
-Weeks and sizes are assumed and say so; gates are worked out from the prices.
+In: the recommendation's figures, prices. Out: rows `path` of summary.json. DESIGN "Plan
+and report". Weeks and sizes are assumed and say so; gates are worked out from the prices.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ class Limits:
 def compared(
     job: TrainingJob, transition: Transition, batch: Batch = "fixed", limits: Limits | None = None
 ) -> tuple[Compared, ...]:
-    """The simplest first."""
+    """The simplest first. More power is compared only where the rack has some to give."""
     limits = limits or Limits()
     min_degree = limits.min_degree
     floor = min_degree or max(1, -(-job.degree // 2))
@@ -114,7 +114,10 @@ def compared(
             ("weeks_live", "weeks_ntp", "weeks_tokens", "weeks_boost"),
         ),
     )  # fmt: skip
-    return tuple(replace(row, runnable=not row.needs) for row in rows)
+    possible = not limits.speedup_at or any(speedup > 1 for _, speedup in limits.speedup_at)
+    return tuple(
+        replace(row, runnable=not row.needs) for row in rows if possible or not row.options.boosts
+    )
 
 
 def overheads(rows: Sequence[Compared], transition: Transition) -> dict[str, float]:

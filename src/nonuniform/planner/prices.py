@@ -1,8 +1,8 @@
 """What things cost: the catalog's figures, a person's own in their place, in one currency.
 
-In: catalog/prices/default.toml, a file of overrides, a currency with its rate. Out: `Prices`, each
-with unit, date and source, and marked where it was overridden. DESIGN "Outside contract". Knows
-nothing of what is done with them: `money.py` does.
+In: catalog/prices/ (default.toml, and what differs for a kind of GPU), a file of overrides, a
+currency with its rate. Out: `Prices`, each with unit, date and source, and marked where it was
+overridden. DESIGN "Outside contract". Knows nothing of what is done with them: `money.py` does.
 """
 
 from __future__ import annotations
@@ -67,23 +67,30 @@ class Exchange:
 
 
 @cache
-def default_prices() -> Prices:
-    """In dollars."""
-    text = resources.files("nonuniform.catalog") / "prices" / "default.toml"
+def default_prices(gpu: str = "") -> Prices:
+    """In dollars. `gpu`: a name of catalog/gpus; the catalog need not know its prices."""
+    return Prices({**_shipped("default"), **(_shipped(gpu) if gpu else {})})
+
+
+def _shipped(name: str) -> dict[str, Price]:
+    text = resources.files("nonuniform.catalog") / "prices" / f"{name}.toml"
+    if not text.is_file():
+        return {}
     with resources.as_file(text) as path:
         table = read_toml(path)
-    return Prices({key: Price(key=key, **row) for key, row in table.items()})
+    return {key: Price(key=key, **row) for key, row in table.items()}
 
 
 def read_prices(
     path: Path | None,
     exchange: Exchange | None = None,
     of_cluster: Mapping[str, float | str] | None = None,
+    gpu: str = "",
 ) -> Prices:
     """A file's own figures are in the currency that its key `currency` names, else in dollars.
     `of_cluster`: `[prices]` of a cluster's file; `path` goes before it."""
     currency, fx, date = _checked(exchange or Exchange())
-    rows = {key: _times(price, fx) for key, price in default_prices().rows.items()}
+    rows = {key: _times(price, fx) for key, price in default_prices(gpu).rows.items()}
     tables: list[tuple[str, dict[str, Any]]] = [("cluster: [prices]", dict(of_cluster or {}))]
     if path is not None:
         tables.append((str(path), read_toml(path)))

@@ -19,8 +19,8 @@ STEP_S, BEFORE_S, BOOSTED_S, AFTER_S = 10.0, 300.0, 2400.0, 900.0
 
 
 def rack_chart(subject: Subject) -> dict[str, Any] | None:
-    """Of a domain that has lost what a failure takes in the mean; `granted` false: the
-    boost is refused, with the `reason`."""
+    """Of a domain that has lost what a failure takes in the mean. None where no rack is known, or
+    where it does not allow the boost that would keep up."""
     entry = rack_of(subject)
     if entry is None:
         return None
@@ -32,6 +32,8 @@ def rack_chart(subject: Subject) -> dict[str, Any] | None:
     state = steady(cooling, nominal_w)
     need = subject.job.degree / (subject.job.degree - failed)
     granted = boost(need, rack, failed, state, BOOSTED_S)
+    if not granted.granted:
+        return None
     allowed = budget(rack, failed)
     time_s, power_w, temperature_c = [], [], []
     now = 0.0
@@ -51,7 +53,6 @@ def rack_chart(subject: Subject) -> dict[str, Any] | None:
         "temperature_c": temperature_c,
         "limit_c": cooling.throttle_c,
         "kind": "simulated",
-        "granted": granted.granted,
         "reason": granted.reason,
         "extrapolated": watts_for(rack.gpu, need).extrapolated,
         "failed": failed,

@@ -1,7 +1,7 @@
 """The recommendation: what to run, what to keep spare and where, how low, how often, and how sure.
 
-In: a study and what else was tried. Out: the object `recommendation` of summary.json. DESIGN "Plan and
-report". The choice itself is made by `choose`.
+In: a study and what else was tried. Out: the object `recommendation` of summary.json. DESIGN "Plan
+and report". The choice itself is made by `choose`.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ def recommendation(
         "checkpoint_every": {
             "young_daly": _formula(study, transition).as_dict(),
             "simulated": checkpoint.as_dict(),
+            "recommended": _every(chosen, checkpoint, transition).as_dict(),
         },
         "saved": saved.as_dict(),
         "net": chosen.net(study.today).as_dict(),
@@ -99,6 +100,14 @@ def _formula(study: Study, transition: Transition) -> Figure:
     every = young_daly_s(transition.checkpoint_write_s, mtbf_s(study.subject))
     text = f"Young/Daly, {transition.checkpoint_write_s:g} s to write one, for who restarts"
     return Figure(every if math.isfinite(every) else None, "s", "computed", text)
+
+
+def _every(chosen: Valued, simulated: Figure, transition: Transition) -> Figure:
+    """Who goes on without a restart needs a checkpoint only when no copy is left."""
+    if chosen.row.options.kind == "uniform":
+        return simulated
+    text = "read only when no replica has a copy left"
+    return Figure(transition.live_checkpoint_every_s, "s", "assumed", text)
 
 
 def least_degree(

@@ -61,7 +61,7 @@ def plan(args: PlanArgs, out: Path, progress: Progress | None = None) -> dict[st
         raise BadInput(f"--seeds {args.seeds}: at least 2, since one history has no interval")
     folder = PlanFolder.check(out, args.overwrite)
     understood = understand(args)
-    prices = read_prices(args.prices, args.exchange, understood.prices)
+    prices = read_prices(args.prices, args.exchange, understood.prices, understood.gpu)
     created = datetime.date.today()
     head = _head(args, understood, created)
     started_s = time.monotonic()

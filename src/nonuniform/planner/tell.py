@@ -212,7 +212,11 @@ def marginal(study: Study, hidden: Figure | None) -> dict[str, Any]:
     steps = {"live": ("dp-drop", TODAY), "ntp": ("ntp", "dp-drop"),
              "tokens": ("ntp-tokens", "ntp"), "boost": ("ntp-pw", "ntp-tokens")}  # fmt: skip
     found = {}
+    compared = {row.name for row in study.rows}
     for name, (after, before) in steps.items():
+        if after not in compared:
+            found[name] = nothing("1", "the rack has no power to give").as_dict()
+            continue
         gain = difference(
             [t.throughput for t in study.bare(after).tallies],
             [t.throughput for t in study.bare(before).tallies],

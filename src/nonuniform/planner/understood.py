@@ -56,6 +56,7 @@ class Understood:
     now: Figure | None = None
     example: bool = False
     prices: Mapping[str, float | str] = field(default_factory=dict)
+    gpu: str = ""
     log: Trace | None = None
 
 

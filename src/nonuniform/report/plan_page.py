@@ -96,6 +96,7 @@ def tiles(found: Told) -> list[tuple[Said, Said]]:
         ("where", Phrase(advice["spares_where"].words())),
         ("min_degree", advice["min_degree"].figure()),
         ("boost", texts("plan.none") if boost is None else boost.figure()),
+        ("checkpoint", every["recommended"].figure()),
         ("young_daly", every["young_daly"].figure()),
         ("simulated", every["simulated"].figure()),
         ("saved", advice["saved"].figure()),
@@ -109,7 +110,7 @@ def _of_job(job: Place, found: Told, texts: Texts) -> tuple[Said, bool, list[Tab
     """Name, whether it is the one that the answer is about, its tables."""
     about = job.path == found.job.path
     chosen = found.chosen.key if about else ""
-    kinds = (tables.meaning, tables.policies, tables.hours, tables.costs)
+    kinds = (tables.meaning, tables.policies, tables.hours, tables.spares, tables.costs)
     return (
         texts("plan.other_job", job=job["name"].name()),
         about,

@@ -73,11 +73,15 @@ def meaning(job: Place, chosen: str, texts: Texts) -> Table:
         job, chosen, texts, "meaning", columns, 4,
         lambda name, row: (
             Verbatim(name),
-            texts.known("policy", row["kind"].words()),
+            _meaning(name, row["kind"].words(), texts),
             texts("plan.can_run" if row["runnable"].data else "plan.simulation_only"),
             _needs(row["needs"], texts),
         ),
     )  # fmt: skip
+
+
+def _meaning(name: str, kind: str, texts: Texts) -> Said:
+    return texts.known("policy", name if f"policy.{name}" in texts else kind)
 
 
 def policies(job: Place, chosen: str, texts: Texts) -> Table:
@@ -98,12 +102,22 @@ def policies(job: Place, chosen: str, texts: Texts) -> Table:
 
 
 def hours(job: Place, chosen: str, texts: Texts) -> Table:
-    columns = ("policy", *HOURS, "spares", "spares_95", "spares_100")
+    columns = ("policy", *HOURS)
     return _by_policy(
         job, chosen, texts, "hours", columns, 1,
         lambda name, row: (
             Verbatim(name),
             *(row["gpu_hours"][part].figure("GPU-h/year").cell() for part in HOURS),
+        ),
+    )  # fmt: skip
+
+
+def spares(job: Place, chosen: str, texts: Texts) -> Table:
+    columns = ("policy", "spares", "spares_95", "spares_100")
+    return _by_policy(
+        job, chosen, texts, "spares", columns, 1,
+        lambda name, row: (
+            Verbatim(name),
             *(row["spares_domains"][p].figure("domains").cell() for p in ("p50", "p95", "p100")),
         ),
     )  # fmt: skip

@@ -89,7 +89,7 @@ def _do(told: Told) -> Said:
         "policy": told.name(told.chosen),
         "reserve": _reserve(told),
         "min_degree": advice["min_degree"].figure(),
-        "checkpoint": advice["checkpoint_every"]["simulated"].figure(),
+        "checkpoint": advice["checkpoint_every"]["recommended"].figure(),
     }
     if boost is None:
         return told.texts("plan.if_yes.do", **gaps)
