@@ -178,16 +178,34 @@ def boost(
     ] = None,
     set_command: Annotated[str, typer.Option(help="With {gpu} and {watts}; no shell.")] = "",
     read_command: Annotated[str, typer.Option(help="With {gpu}; prints watts.")] = "",
+    valve_set_command: Annotated[str, typer.Option(help="With {gpu} and {flow} in l/min.")] = "",
+    valve_read_command: Annotated[str, typer.Option(help="With {gpu}; prints l/min.")] = "",
+    l_per_min_per_w: Annotated[float, typer.Option(help="Coolant flow that a watt needs.")] = 0.0,
+    telemetry: Annotated[
+        Path | None, typer.Option(help="JSON with news of the GPUs; see docs/power.md.")
+    ] = None,
+    stale_s: Annotated[
+        float, typer.Option(help="A boost ends so long after the last news.")
+    ] = 10.0,
     as_json: Json = False,
 ) -> None:
     """Say which boost keeps the survivors up, and hold it until Ctrl-C."""
     from nonuniform.power import boost_command as command
     from nonuniform.power.actuators.choose import ActuatorChoice
 
-    choice = ActuatorChoice(actuator, set_command=set_command, read_command=read_command)
+    choice = ActuatorChoice(
+        actuator,
+        set_command=set_command,
+        read_command=read_command,
+        valve_set_command=valve_set_command,
+        valve_read_command=valve_read_command,
+        l_per_min_per_w=l_per_min_per_w,
+    )
     named = None if gpus is None else tuple(gpus.split(","))
     kept = record or command.default_file()
-    wishes = command.BoostWishes(failed, lease_s, choice, kept, named, shelves_lost)
+    wishes = command.BoostWishes(
+        failed, lease_s, choice, kept, named, shelves_lost, telemetry, stale_s
+    )
     made = command.plan(file, wishes)
     typer.echo(json.dumps(command.plan_json(made)) if as_json else command.plan_text(made))
     if not dry_run:

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -234,3 +235,69 @@ def test_a_gpu_that_clamps_ends_the_command_with_the_reason(held: Held) -> None:
     assert "reads 900 W" in out
     assert held.process.returncode == 3
     assert held.watts() == [1000.0, 900.0]
+
+
+def with_news(rack: Path, folder: Path) -> tuple[FakeGpus, BoostWishes]:
+    """Two GPUs, and a boost of them that wants news from a file."""
+    gpus = FakeGpus(folder / "gpus", LimitsW(200.0, 1200.0))
+    gpus.folder.mkdir()
+    for gpu in "01":
+        gpus.put(gpu, 1000.0)
+    news = folder / "news.json"
+    tell(news, 1.0)
+    choice = ActuatorChoice("fake", fake_folder=gpus.folder, call_s=2.0)
+    file = folder / "boost.json"
+    return gpus, BoostWishes(2, 60.0, choice, file, ("0", "1"), telemetry=news, stale_s=3.0)
+
+
+def tell(news: Path, time_s: float) -> None:
+    figures = {"time_s": time_s, "temperature_c": 50.0}
+    part = news.with_suffix(".part")
+    part.write_text(json.dumps({"gpus": {"0": figures, "1": figures}}))
+    part.replace(news)
+
+
+def test_without_any_news_there_is_no_boost(rack_file: Path, tmp_path: Path) -> None:
+    """The file is there, and its exporter has died."""
+    gpus, wishes = with_news(rack_file, tmp_path)
+    with pytest.raises(RunFailed, match=r"fall back to ntp: .*no news of GPU 0"):
+        hold(plan(rack_file, wishes), wishes, lambda line: None)
+    assert [gpus.read_w(gpu) for gpu in "01"] == [1000.0, 1000.0]
+
+
+def test_a_boost_ends_when_the_news_end(rack_file: Path, tmp_path: Path) -> None:
+    gpus, wishes = with_news(rack_file, tmp_path)
+    assert wishes.telemetry is not None
+    held, stopped, seen = threading.Event(), threading.Event(), []
+
+    def export(news: Path) -> None:
+        """Until two seconds after the boost is there."""
+        began, time_s = None, 1.0
+        while not stopped.is_set() and (began is None or time.monotonic() < began + 2.0):
+            time_s += 1.0
+            tell(news, time_s)
+            if held.is_set() and began is None:
+                began = time.monotonic()
+                seen.append([gpus.read_w(gpu) for gpu in "01"])
+            time.sleep(0.1)
+
+    exporter = threading.Thread(target=export, args=(wishes.telemetry,))
+    exporter.start()
+    try:
+        with pytest.raises(RunFailed, match=r"the boost has ended, .*no news of GPU"):
+            hold(plan(rack_file, wishes), wishes, lambda line: held.set())
+    finally:
+        stopped.set()
+        exporter.join()
+    assert min(seen[0]) > 1000.0
+    assert [gpus.read_w(gpu) for gpu in "01"] == [1000.0, 1000.0]
+
+
+def test_telemetry_that_is_not_there_is_told_at_once(rack_file: Path, tmp_path: Path) -> None:
+    choice = ActuatorChoice("dry-run")
+    bad = BoostWishes(2, 2.0, choice, tmp_path / "boost.json", telemetry=tmp_path / "none.json")
+    with pytest.raises(BadInput, match=r"--telemetry .*none\.json: no such file"):
+        plan(rack_file, bad)
+    bad = BoostWishes(2, 2.0, choice, tmp_path / "boost.json", stale_s=0.5)
+    with pytest.raises(BadInput, match=r"--stale-s 0\.5: must be above 1"):
+        plan(rack_file, bad)

@@ -26,7 +26,7 @@ from nonuniform.power.actuators.nvml import Nvml
 from nonuniform.power.lease_client import GONE, LeaseClient
 from nonuniform.power.lease_file import LeaseFile
 from nonuniform.power.lease_messages import is_gpu_name, socket_path
-from nonuniform.power.lease_values import Ask, Wish
+from nonuniform.power.lease_values import NO_NEWS, Ask, Wish
 from nonuniform.power.policy import Boost, boost
 from nonuniform.power.rack import living_gpus, ramp_s
 from nonuniform.power.rack_file import RackFile, load_rack_file
@@ -36,12 +36,14 @@ Values = dict[str, Any]
 Say = Callable[[str], None]
 _START_S = 15.0
 _RESTORE_S = 15.0
+_AGAIN_S = 0.2
 
 
 @dataclass(frozen=True)
 class BoostWishes:
     """`gpus`: those of the domain that are set from this machine; None: all living ones, by
-    index. `file`: the record of the supervisor."""
+    index. `file`: the record of the supervisor. `telemetry`: news of the GPUs, without which a
+    boost ends after `stale_s`; without a file, set points that are read are the news."""
 
     failed: int
     lease_s: float
@@ -49,6 +51,14 @@ class BoostWishes:
     file: Path
     gpus: tuple[str, ...] | None = None
     shelves_lost: int = 0
+    telemetry: Path | None = None
+    stale_s: float = 10.0
+
+    @property
+    def for_supervisor(self) -> tuple[str, ...]:
+        """Options of one that is started here."""
+        news = [f"--telemetry={self.telemetry.absolute()}"] if self.telemetry else []
+        return (*self.choice.arguments, f"--stale-s={self.stale_s!r}", *news)
 
 
 def default_file() -> Path:
@@ -80,6 +90,10 @@ def plan(path: Path, wishes: BoostWishes) -> Plan:
     check_kind(wishes.choice)
     if not 0 < wishes.lease_s < math.inf:
         raise BadInput(f"--lease-s {wishes.lease_s:g}: must be above 0")
+    if not 1 < wishes.stale_s < math.inf:
+        raise BadInput(f"--stale-s {wishes.stale_s:g}: must be above 1, the supervisor's period")
+    if wishes.telemetry is not None and not wishes.telemetry.is_file():
+        raise BadInput(f"--telemetry {wishes.telemetry}: no such file")
     rack, need = rack_file.entry.rack, rack_file.need[wishes.failed]
     living = living_gpus(rack, wishes.failed)
     start = steady(rack_file.entry.cooling, rack.gpu.nominal_w)
@@ -169,23 +183,29 @@ def hold(made: Plan, wishes: BoostWishes, say: Say) -> None:
         made.rack.seconds,
         made.rack.entry.cooling.throttle_c,
     )
+    wishes = replace(wishes, choice=choice)
     record = LeaseFile(wishes.file.absolute(), choice.kind)
-    with reach(record, choice) as client:
+    with reach(record, wishes) as client:
         try:
-            why = _held(client, ask, choice, say)
+            why = _held(client, ask, wishes, say)
         except KeyboardInterrupt:
             client.release()
             _wait_restored(record, say)
             return
     if why == GONE:
-        _restore_by_another(record, choice)
+        _restore_by_another(record, wishes)
     _wait_restored(record, say)
     raise RunFailed(f"the boost has ended, fall back to ntp: {why}")
 
 
-def _held(client: LeaseClient, ask: Ask, choice: ActuatorChoice, say: Say) -> str:
+def _held(client: LeaseClient, ask: Ask, wishes: BoostWishes, say: Say) -> str:
     """Why the boost ended, or never began."""
-    granted, reason = client.ask(ask, within_s=3 * choice.order_s + _START_S)
+    within_s = 3 * wishes.choice.order_s + _START_S
+    granted, reason = client.ask(ask, within_s)
+    last_s = time.monotonic() + wishes.stale_s
+    while not granted and NO_NEWS in reason and time.monotonic() < last_s:
+        time.sleep(_AGAIN_S)  # a supervisor that has just begun has seen nothing move yet
+        granted, reason = client.ask(ask, within_s)
     if not granted:
         return reason
     say(f"held: {reason}; Ctrl-C gives the boost back")
@@ -194,7 +214,7 @@ def _held(client: LeaseClient, ask: Ask, choice: ActuatorChoice, say: Say) -> st
     return why
 
 
-def reach(record: LeaseFile, choice: ActuatorChoice) -> LeaseClient:
+def reach(record: LeaseFile, wishes: BoostWishes) -> LeaseClient:
     """The supervisor of this record, which is started if there is none."""
     socket_path(record.path)  # a name that is too long is told before anything is started
     try:
@@ -204,10 +224,10 @@ def reach(record: LeaseFile, choice: ActuatorChoice) -> LeaseClient:
     try:
         record.path.parent.mkdir(parents=True, exist_ok=True)
         with open(record.path.with_name(record.path.name + ".log"), "wb") as log:
-            process = _start(record.path, choice, log.fileno())
+            process = _start(record.path, wishes.for_supervisor, log.fileno())
     except OSError as error:
         raise BadInput(f"--file {record.path}: {error.strerror}") from None
-    deadline = time.monotonic() + _START_S + choice.order_s
+    deadline = time.monotonic() + _START_S + wishes.choice.order_s
     while True:
         try:
             return LeaseClient(record.path, within_s=0.2)
@@ -216,12 +236,12 @@ def reach(record: LeaseFile, choice: ActuatorChoice) -> LeaseClient:
                 raise RunFailed(_last_words(record.path)) from None
 
 
-def _start(path: Path, choice: ActuatorChoice, log: int) -> subprocess.Popen[bytes]:
+def _start(path: Path, options: tuple[str, ...], log: int) -> subprocess.Popen[bytes]:
     """In a session of its own: Ctrl-C and the end of a terminal are not meant for it."""
     command = [sys.executable, "-m", "nonuniform.power.supervisor", "--until-idle"]
     events = path.with_name(path.name + ".events")
     return subprocess.Popen(
-        [*command, f"--file={path}", f"--events={events}", *choice.arguments],
+        [*command, f"--file={path}", f"--events={events}", *options],
         stdin=subprocess.DEVNULL,
         stdout=log,
         stderr=log,
@@ -235,13 +255,13 @@ def _last_words(path: Path) -> str:
     return f"the supervisor does not start: {said[-1] if said else f'see {log}'}"
 
 
-def _restore_by_another(record: LeaseFile, choice: ActuatorChoice) -> None:
+def _restore_by_another(record: LeaseFile, wishes: BoostWishes) -> None:
     """Whatever supervisor comes next restores what the record says. One that is just dying may
     still take a connection, and still have the lock."""
     deadline = time.monotonic() + _RESTORE_S
     while record.read() and time.monotonic() < deadline:
         try:
-            with reach(record, choice) as client:
+            with reach(record, wishes) as client:
                 while record.read() and time.monotonic() < deadline and not client.news(0.1):
                     pass
         except RunFailed:

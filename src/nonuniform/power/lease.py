@@ -27,6 +27,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from nonuniform.power.lease_values import (
+    NO_NEWS,
     Action,
     Ask,
     Event,
@@ -298,7 +299,7 @@ def _stale(state: State, gpu: str, now_s: float) -> str:
     if age_s <= state.options.stale_s:
         return ""
     since = f" for {age_s:.1f} s" if math.isfinite(age_s) else ""
-    return f"no news of GPU {gpu}{since}, stale after {state.options.stale_s:g} s"
+    return f"{NO_NEWS} {gpu}{since}, stale after {state.options.stale_s:g} s"
 
 
 def _give_up_all(state: State, why: Callable[[Holder], str]) -> Turn:

@@ -12,6 +12,9 @@ from typing import Literal, TypeAlias
 
 Phase: TypeAlias = Literal["reading", "recording", "setting", "held", "restoring"]
 
+NO_NEWS = "no news of GPU"
+"""How a refusal begins that another moment may mend."""
+
 
 @dataclass(frozen=True)
 class LeaseOptions:
