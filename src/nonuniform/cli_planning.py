@@ -100,7 +100,7 @@ def plan(
     run_plan(args, out, None if quiet else lambda told: typer.echo(told, err=True))
     page = command.report([out], lang)
     if not quiet:
-        typer.echo((out / "answer.md").read_text(encoding="utf-8"))
+        typer.echo(command.answer_of(out, lang))
     typer.echo(f"{page}")
 
 

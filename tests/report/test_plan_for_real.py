@@ -63,3 +63,7 @@ def test_a_log_that_really_happened(tmp_path: Path) -> None:
     now = summary["jobs"][0]["failed_share"]["now"]
     assert now["kind"] == "measured"
     assert summary["replay"]["failures"]["value"] > 100
+    # The log tells of nodes. In domains of one node nothing is left of a hurt one.
+    assert summary["verdict"]["worth"] == "no"
+    assert summary["verdict"]["reason"] == "no-domain-loss"
+    assert summary["verdict"]["policy"].startswith("dp-drop")

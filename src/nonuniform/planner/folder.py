@@ -1,4 +1,4 @@
-"""The output folder of a plan: summary.json, answer.md and the tables, each whole or not at all.
+"""The output folder of a plan: summary.json and the tables, each whole or not at all.
 
 In: the summary, rows of tables. Out: files. DESIGN "Outside contract". New files are written beside
 the old ones and take their places at the end, so that bad input costs nobody an old result.
@@ -15,9 +15,10 @@ from typing import Any
 
 import polars as pl
 
+from nonuniform.csv_file import csv_bytes
 from nonuniform.errors import BadInput, RunFailed
 
-SUMMARY, ANSWER, TABLES = "summary.json", "answer.md", "tables"
+SUMMARY, TABLES = "summary.json", "tables"
 _MINE = "plan"
 _OTHERS = ("steps.jsonl", "events.jsonl", "runs.parquet", "trajectory.parquet")
 
@@ -54,14 +55,12 @@ class PlanFolder:
     def write_table(self, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
         """As CSV and as Parquet."""
         frame = pl.DataFrame([dict(row) for row in rows], infer_schema_length=None)
-        self._replace(f"{TABLES}/{name}.csv", frame.write_csv)
+        self._replace(f"{TABLES}/{name}.csv", lambda part: part.write_bytes(csv_bytes(frame)))
         self._replace(f"{TABLES}/{name}.parquet", frame.write_parquet)
 
-    def write_text(self, name: str, text: str) -> None:
-        self._replace(name, lambda part: part.write_text(text, encoding="utf-8"))
-
     def close(self, summary: Mapping[str, Any]) -> None:
-        self.write_text(SUMMARY, json.dumps(plain(summary), indent=1, allow_nan=False) + "\n")
+        text = json.dumps(plain(summary), indent=1, allow_nan=False) + "\n"
+        self._replace(SUMMARY, lambda part: part.write_text(text, encoding="utf-8"))
 
     def _replace(self, name: str, write: Any) -> None:
         part = self.path / f"{name}.part"

@@ -89,6 +89,7 @@ def compared(
         checkpoint_every_s=transition.checkpoint_every_s,
     )  # fmt: skip
     drop = PolicyOptions("dp-drop", batch=batch, **live)
+    drop_tokens = replace(drop, grain="token")
     ntp = PolicyOptions("ntp", batch=batch, min_degree=floor, speed_at=limits.speed_at, **live)
     tokens = replace(ntp, grain="token")
     boosted = replace(
@@ -99,6 +100,10 @@ def compared(
         Compared(
             "dp-drop", "the hurt replicas stay out, the others go on", drop,
             (*uneven, *shrinks), ("weeks_live",),
+        ),
+        Compared(
+            "dp-drop-tokens", "the same, with the batch dealt finer than sequences", drop_tokens,
+            (*uneven, "tokens"), ("weeks_live", "weeks_tokens"),
         ),
         Compared(
             "ntp", "a hurt replica goes on with fewer GPUs, in whole sequences", ntp,

@@ -1,6 +1,6 @@
 """`nonuniform plan`: from arguments to a folder with the answer.
 
-In: what the command line says. Out: summary.json, answer.md, tables. DESIGN "Outside contract".
+In: what the command line says. Out: summary.json, tables. DESIGN "Outside contract".
 Everything is read before anything is replaced; summary.json closes every plan, also a failed one.
 """
 
@@ -17,8 +17,7 @@ from typing import Any
 from nonuniform import __version__
 from nonuniform.errors import BadInput, NonuniformError, RunFailed
 from nonuniform.placement.policy import Batch
-from nonuniform.planner.answer import answer_text
-from nonuniform.planner.folder import ANSWER, PlanFolder, plain
+from nonuniform.planner.folder import PlanFolder, plain
 from nonuniform.planner.inputs import understand
 from nonuniform.planner.measured import of_sacct, of_steps
 from nonuniform.planner.prices import Exchange, read_prices
@@ -76,7 +75,6 @@ def plan(args: PlanArgs, out: Path, progress: Progress | None = None) -> dict[st
         summary["time_s"] = time.monotonic() - started_s
         for name, rows in tables_of(summary).items():
             folder.write_table(name, rows)
-        folder.write_text(ANSWER, answer_text(summary))
     except BaseException as error:
         failure = _failure(error, folder)
         reason = str(failure) or "interrupted"

@@ -162,7 +162,7 @@ def verdict(study: Study) -> dict[str, Any]:
 
 def _why_no_better(study: Study) -> str:
     """NTP is not ahead even in the mean: since nothing is left to gain, or since it costs more."""
-    drop, ntp = study.best["dp-drop"], study.best["ntp-tokens"]
+    drop, ntp = study.best["dp-drop-tokens"], study.best["ntp-tokens"]
     gain = difference(
         [t.throughput for t in ntp.tallies], [t.throughput for t in drop.tallies]
     )  # fmt: skip
@@ -209,8 +209,12 @@ def margin_figure(choice: Choice) -> Figure:
 
 def marginal(study: Study, hidden: Figure | None) -> dict[str, Any]:
     """Each on top of the one before, without spares."""
-    steps = {"live": ("dp-drop", TODAY), "ntp": ("ntp", "dp-drop"),
-             "tokens": ("ntp-tokens", "ntp"), "boost": ("ntp-pw", "ntp-tokens")}  # fmt: skip
+    steps = {
+        "live": ("dp-drop", TODAY),
+        "tokens": ("dp-drop-tokens", "dp-drop"),
+        "ntp": ("ntp-tokens", "dp-drop-tokens"),
+        "boost": ("ntp-pw", "ntp-tokens"),
+    }
     found = {}
     compared = {row.name for row in study.rows}
     for name, (after, before) in steps.items():

@@ -1,8 +1,9 @@
 """`nonuniform report`: say what a folder holds, and write its page.
 
 In: folders, a language. Out: `report.html` in the folder of a plan, a simulation or a training
-run, with the numbers of a run beside it; `comparison.html` in the first of several runs. Each
-file is there as a whole or not at all. DESIGN "Outside contract". Computes nothing.
+run, with the mail of a plan or the numbers of a run beside it; `comparison.html` in the first of
+several runs. Each file is there as a whole or not at all. DESIGN "Outside contract". Computes
+nothing.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any
 
 import polars as pl
 
+from nonuniform.csv_file import csv_bytes
 from nonuniform.errors import BadInput
 from nonuniform.report.run_data import RunData, read_run_data
 from nonuniform.report.run_files import EVENTS, STEPS, SUMMARY
@@ -32,12 +34,11 @@ from nonuniform.report.run_page import (
 from nonuniform.report.run_tables import (
     comparison_frame,
     content_markdown,
-    csv_bytes,
     run_frames,
 )
 from nonuniform.report.said import LANGUAGES, Language
 
-PAGE, TABLES = "report.html", "tables"
+PAGE, TABLES, ANSWER = "report.html", "tables", "answer.md"
 COMPARISON = "comparison.html"
 
 
@@ -53,8 +54,20 @@ def report(paths: Sequence[Path], lang: str = "en", out: Path | None = None) -> 
     if kind == "run":
         return _report_run(folder, language, out or folder)
     page = (out or folder) / PAGE
+    if kind == "plan":
+        from nonuniform.report.mail import plan_markdown
+
+        _write(page.with_name(ANSWER), plan_markdown(summary, language).encode())
     _write(page, _page_of(kind, summary, folder, language).encode())
     return page
+
+
+def answer_of(folder: Path, lang: str = "en") -> str:
+    """The answer of a plan in three sentences, for a terminal."""
+    from nonuniform.report.mail import plan_answer
+
+    _, summary = what_is_in(folder)
+    return plan_answer(summary, check_language(lang))
 
 
 def check_language(lang: str) -> Language:

@@ -53,6 +53,12 @@ def plan_markdown(summary: Mapping[str, Any], lang: Language = "en") -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def plan_answer(summary: Mapping[str, Any], lang: Language = "en") -> str:
+    """The three sentences as plain text."""
+    found = told(top_of(summary), load_texts())
+    return "\n".join(said.text(lang) for said in answer(found))
+
+
 def table_markdown(table: Table, lang: Language) -> str:
     def line(cells: tuple[Said, ...]) -> str:
         return "| " + " | ".join(marked_down(cell, lang) for cell in cells) + " |"

@@ -17,7 +17,7 @@ from nonuniform.report.texts import Texts
 
 HOURS = ("failed", "idled", "spare", "transition", "redone", "unused")
 COSTS = ("lost", "spares", "energy", "operators", "total")
-MARGINAL = ("live", "ntp", "hidden_sync", "tokens", "boost")
+MARGINAL = ("live", "tokens", "ntp", "hidden_sync", "boost")
 
 
 def heads(texts: Texts, currency: str, *names: str) -> tuple[Said, ...]:

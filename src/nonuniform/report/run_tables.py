@@ -17,7 +17,6 @@ from nonuniform.report.run_page import Content
 from nonuniform.report.said import Language
 
 # A spreadsheet takes a cell that begins like that for a formula.
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def run_frames(data: RunData) -> dict[str, pl.DataFrame]:
@@ -81,19 +80,6 @@ def _frame(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> pl.Data
     if not rows:
         return pl.DataFrame(schema=dict.fromkeys(columns, pl.String))
     return pl.DataFrame(list(rows), infer_schema_length=None)
-
-
-def csv_bytes(frame: pl.DataFrame) -> bytes:
-    """Words from a log stay words, also in a spreadsheet."""
-    guarded = [
-        pl.when(pl.any_horizontal(*(pl.col(name).str.starts_with(sign) for sign in _FORMULA)))
-        .then(pl.concat_str(pl.lit("'"), pl.col(name)))
-        .otherwise(pl.col(name))
-        .alias(name)
-        for name, dtype in frame.schema.items()
-        if dtype == pl.String
-    ]
-    return frame.with_columns(guarded).write_csv().encode()
 
 
 def content_markdown(content: Content, lang: Language) -> str:
