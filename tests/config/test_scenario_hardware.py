@@ -13,6 +13,7 @@ from nonuniform.power.ceiling import max_performance
 from nonuniform.power.rack_file import load_rack_file
 from nonuniform.scenario.build import options_of
 from nonuniform.scenario.explain import explain
+from nonuniform.scenario.hardware import speedup_bands
 from nonuniform.scenario.read import load_scenario
 from nonuniform.scenario.sections import Scenario
 from nonuniform.toml_file import read_toml
@@ -58,9 +59,9 @@ rack = "rack.toml"
 """
 
 
-def load(folder: Path, text: str = SCENARIO, perf: str = PERF) -> Scenario:
+def load(folder: Path, text: str = SCENARIO, perf: str = PERF, rack: str = RACK) -> Scenario:
     (folder / "perf.toml").write_text(perf)
-    (folder / "rack.toml").write_text(RACK)
+    (folder / "rack.toml").write_text(rack)
     path = folder / "scenario.toml"
     path.write_text(text)
     return load_scenario(path)
@@ -82,7 +83,7 @@ def test_boost_is_what_the_rack_allows(tmp_path: Path) -> None:
     scenario = load(tmp_path)
     entry = load_rack_file(tmp_path / "rack.toml").entry
     found = dict(options_of("ntp-pw", scenario).speedup_at)
-    assert found[7] == max(1.0, max_performance(entry.rack, 1, entry.cooling))
+    assert found[7] == max(1.0, max_performance(entry.rack, 1, entry.cooling).value)
     assert options_of("ntp", scenario).speedup_at == ()
 
 
@@ -99,6 +100,18 @@ def test_it_is_told(tmp_path: Path) -> None:
     told = [fact["text"] for fact in facts if fact["about"] == "policies"]
     assert any(text.startswith("ntp: a replica is 0.") and "at 7" in text for text in told)
     assert any(text.startswith("ntp-pw: power makes GPUs 1.") for text in told)
+
+
+def test_a_boost_that_was_never_measured_is_told_with_its_band(tmp_path: Path) -> None:
+    capped = RACK + "[gpu]\nnominal_w = 800\n"
+    scenario = load(tmp_path, rack=capped)
+    band = dict(speedup_bands(str(tmp_path / "rack.toml"), 8))[7]
+    assert band.low < band.value < band.high
+    facts = explain(scenario, read_toml(tmp_path / "scenario.toml"))
+    (fact,) = [fact for fact in facts if "extrapolated" in fact["text"]]
+    assert fact["text"].startswith("ntp-pw: extrapolated: no GPU was measured above")
+    assert f"{band.value:.3f} [{band.low:.3f}, {band.high:.3f}] at 7" in fact["text"]
+    assert fact["assumed"]
 
 
 @pytest.mark.parametrize(

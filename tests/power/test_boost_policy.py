@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 from dataclasses import replace
@@ -107,12 +108,67 @@ def test_questions_that_cannot_be(need: float, seconds: float) -> None:
 
 
 def test_the_ceiling_for_the_simulator() -> None:
-    assert max_performance(RACK, 0) >= 1
-    assert max_performance(RACK, 4) == performance_at(GPU, 1200.0).value
-    assert max_performance(load_rack("dgx_h100").rack, 1) == 1.0
+    assert max_performance(RACK, 0).value >= 1
+    assert max_performance(RACK, 4) == performance_at(GPU, 1200.0)
+    assert max_performance(RACK, 4).extrapolated
+    assert max_performance(load_rack("dgx_h100").rack, 1).value == 1.0
+    slow = replace(RACK, ramp_w_per_s=100.0, reach_s=10.0)
+    assert max_performance(slow, 4) == performance_at(GPU, 1000.0 + 1000 / 68)
+    assert max_performance(slow, 4, COOLING) == max_performance(slow, 4)
     hot = replace(COOLING, inlet_c=50.0)
     assert ceiling(RACK, 4, hot).limit == "temperature"
-    assert max_performance(RACK, 4, hot) < max_performance(RACK, 4)
+    assert max_performance(RACK, 4, hot).value < max_performance(RACK, 4).value
+
+
+@pytest.mark.parametrize("seconds", [math.inf, 600.0])
+@pytest.mark.parametrize("unseen_c", [0.0, 3.0, 8.0])
+def test_a_nominal_that_is_too_hot_has_no_cliff(seconds: float, unseen_c: float) -> None:
+    """A tenth of a degree more of inlet is a few watts less, at throttling and at shutdown."""
+    inlets = [48.0 + 0.1 * step for step in range(150)]
+    cooled = [replace(COOLING, inlet_c=c, inlet_step_c=unseen_c) for c in inlets]
+    found = [ceiling(RACK, 4, one, seconds) for one in cooled]
+    watts = [top.bounds_w["temperature"] for top in found]
+    steps = [before - after for before, after in itertools.pairwise(watts)]
+    assert all(0 <= step <= 4 for step in steps)
+    assert watts[0] > GPU.nominal_w > watts[-1]
+    room_c = min(87 - inlets[-1], 92 - inlets[-1] - unseen_c)
+    assert watts[-1] == pytest.approx(room_c / COOLING.total_c_per_w, rel=1e-6)
+    assert found[-1].performance.value > 0.7
+
+
+def test_a_nominal_that_is_too_hot_is_told() -> None:
+    hot = replace(COOLING, inlet_c=54.9)
+    refused = boost(1.0, RACK, 0, steady(hot, GPU.nominal_w), math.inf)
+    assert (refused.granted, refused.limit) == (False, "temperature")
+    assert "too hot already" in refused.reason
+    assert steady(hot, refused.set_point_w).junction_c == pytest.approx(87.0)
+
+
+def test_a_hot_gpu_gets_no_boost_however_cold_the_inlet_is() -> None:
+    hot = State(replace(COOLING, inlet_c=10.0), 88.0, 40.0, 12.0)
+    for seconds in (2.0, math.inf):
+        found = boost(1.0, RACK, 2, hot, seconds)
+        assert not found.granted
+        assert found.set_point_w == GPU.nominal_w
+        assert step(hot, found.set_point_w, min(seconds, 1e6)).junction_c < 87.0
+
+
+def test_a_ramp_that_is_too_slow_is_the_bound() -> None:
+    slow = replace(RACK, ramp_w_per_s=100.0, reach_s=10.0)
+    cool = steady(COOLING, 1000.0)
+    refused = boost(72 / 68, slow, 4, cool, math.inf)
+    assert (refused.granted, refused.limit) == (False, "ramp")
+    assert "which takes 130.7 s of 10 s at 100 W/s; 1015 W are there in time" in refused.reason
+    assert boost(72 / 68, replace(slow, reach_s=131.0), 4, cool, math.inf).granted
+
+
+def test_the_upper_edge_of_the_band_is_told() -> None:
+    cool = steady(COOLING, 1000.0)
+    inside, above = boost(72 / 70, RACK, 2, cool, 60.0), boost(72 / 68, RACK, 4, cool, 60.0)
+    assert inside.granted_at_high
+    assert above.granted
+    assert not above.granted_at_high
+    assert "which the upper edge of the band is above" in above.reason
 
 
 FIRST_INLET_C = 40.0

@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nonuniform.errors import BadInput
-from nonuniform.power.catalog import load_curve, load_intervals
+from nonuniform.power.catalog import RACKS, load_curve
 from nonuniform.power.curve import GpuPower, performance_at, watts_for
 from nonuniform.power.fit import fit, main, read_series, to_toml
+from nonuniform.toml_file import read_toml
 
 DATA = Path(__file__).parents[2].parent / "shared" / "data"
 needs_data = pytest.mark.skipif(
@@ -81,6 +82,12 @@ def test_values_that_cannot_be(nominal: float, ceiling: float, idle: float, told
         GpuPower(nominal, ceiling, idle, CURVE)
 
 
+def test_a_performance_beyond_all_numbers_is_refused() -> None:
+    gpu = GpuPower(1000.0, 1200.0, 300.0, CURVE)
+    with pytest.raises(BadInput, match=r"performance = 1e\+300: no GPU draws so much"):
+        watts_for(gpu, 1e300)
+
+
 @needs_data
 def test_the_catalog_has_what_a_fit_gives() -> None:
     found = fit(DATA)
@@ -88,7 +95,7 @@ def test_the_catalog_has_what_a_fit_gives() -> None:
         assert ours.static_share == pytest.approx(theirs.static_share, rel=1e-3, abs=1e-4)
         assert ours.exponent == pytest.approx(theirs.exponent, rel=1e-3)
     assert CURVE.measured_from == found.curve.measured_from
-    for key, interval in load_intervals().items():
+    for key, interval in read_toml(RACKS / "calibration" / "curve.toml")["intervals"].items():
         assert interval == pytest.approx(found.intervals[key], rel=1e-3)
         assert interval[0] > 0
     assert "exponent" in to_toml(found)

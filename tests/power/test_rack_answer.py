@@ -17,6 +17,7 @@ from nonuniform.power.rack_file import load_rack_file
 from nonuniform.power.thermal import steady
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "rack.toml"
+HUGE = 10**400
 DOMAIN = '[domain]\nrack = "gb200_nvl72"\nsurvive = 4\n'
 CAPPED = DOMAIN + "[gpu]\nnominal_w = 1000\n"
 
@@ -112,7 +113,13 @@ def test_a_table_of_need_replaces_the_ratio(tmp_path: Path) -> None:
         (DOMAIN + "[cooling]\ninlet_c = 90\n", "inlet_c = 90: must be below throttle_c = 87"),
         (DOMAIN + "[need]\nperformance = [1.1]\n", "has 1 numbers, [domain] survive = 4"),
         (DOMAIN + "[need]\nperformance = [1.1, 1, 1, 1]\n", "must not fall"),
-        (DOMAIN + "[need]\nseconds = 0\n", "seconds = 0: must be seconds above 0"),
+        (DOMAIN + "[need]\nperformance = [1.1, 1.2, 1.3, 1e300]\n", "has 1e+300 after 1.3"),
+        (DOMAIN + f"[need]\nperformance = [1.1, 1.2, 1.3, {HUGE}]\n", "has inf after 1.3"),
+        (DOMAIN + "[need]\nseconds = 0\n", "seconds = 0: must be finite seconds above 0"),
+        (DOMAIN + f"[need]\nseconds = {HUGE}\n", "seconds = inf: must be finite seconds above 0"),
+        (DOMAIN + "[need]\nreach_s = inf\n", "reach_s = inf: must be finite seconds above 0"),
+        (DOMAIN + "[need]\nreach_s = true\n", "reach_s = True: must be finite seconds above 0"),
+        (DOMAIN + "[rack]\nreach_s = 3\n", "[rack]: unknown key reach_s"),
     ],
 )
 def test_files_that_cannot_be(tmp_path: Path, text: str, told: str) -> None:

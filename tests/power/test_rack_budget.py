@@ -13,7 +13,16 @@ from hypothesis import strategies as st
 from nonuniform.errors import BadInput
 from nonuniform.power.catalog import load_curve, load_rack
 from nonuniform.power.curve import GpuPower
-from nonuniform.power.rack import Rack, budget, budgets, rack_w, ramp_s, shed, shelves_for
+from nonuniform.power.rack import (
+    Rack,
+    budget,
+    budgets,
+    rack_w,
+    ramp_bound_w,
+    ramp_s,
+    shed,
+    shelves_for,
+)
 
 GPU = GpuPower(1000.0, 1200.0, 300.0, load_curve())
 PLAIN = Rack(72, GPU, 30_000.0, 120_000.0, 5, 33_000.0, 1, ramp_w_per_s=2000.0)
@@ -81,6 +90,16 @@ def test_ramps_go_both_ways() -> None:
     assert ramp_s(replace(PLAIN, ramp_w_per_s=0.0), 100_000, 110_000) == 0.0
 
 
+@given(st.floats(1, 1e5), st.floats(0.1, 100), st.integers(0, 71))
+def test_what_the_ramp_allows_takes_just_the_time_there_is(
+    pace: float, reach_s: float, failed: int
+) -> None:
+    rack = replace(PLAIN, ramp_w_per_s=pace, reach_s=reach_s)
+    rise_w = (72 - failed) * (ramp_bound_w(rack, failed) - GPU.nominal_w)
+    assert ramp_s(rack, 0.0, rise_w) == pytest.approx(reach_s, rel=1e-6)
+    assert ramp_bound_w(replace(rack, reach_s=0.0), failed) == math.inf
+
+
 @given(st.floats(1e3, 5e5))
 def test_shelves_carry_and_one_less_does_not(watts: float) -> None:
     count = shelves_for(PLAIN, watts)
@@ -113,10 +132,13 @@ def test_losses_that_cannot_be(failed: int, lost: int) -> None:
 
 def test_catalog() -> None:
     assert load_rack("gb200_nvl72").rack.domain_gpus == 72
-    assert not load_rack("dgx_h100").rack.gpu.can_boost
+    full = load_rack("dgx_h100").rack.gpu
+    assert full.nominal_w == full.ceiling_w
     with pytest.raises(BadInput, match=r"dgx_b200.*other_w, feed_w are missing"):
         load_rack("dgx_b200")
     own = {"rack": {"other_w": 2000, "feed_w": 10_000}}
-    assert load_rack("dgx_b200", own).rack.gpu.can_boost
+    assert load_rack("dgx_b200", own).rack.other_w == 2000
     with pytest.raises(BadInput, match="unknown rack 'dgx', known are dgx_b200"):
         load_rack("dgx")
+    with pytest.raises(BadInput, match=r"\[rack\]: unknown key reach_s"):
+        load_rack("gb200_nvl72", {"rack": {"reach_s": "x"}})

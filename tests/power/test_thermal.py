@@ -20,6 +20,7 @@ from nonuniform.power.thermal import (
     State,
     at_inlet,
     carried_j,
+    cooled_watts,
     flow_for,
     hottest,
     lasts_s,
@@ -141,6 +142,20 @@ def test_safe_watts_touch_the_limit_and_do_not_pass_it(
         assert hottest(state, 1e-3, seconds).junction_c > limit_c - 1e-3
         return
     assert hottest(state, most, seconds).junction_c == pytest.approx(limit_c, abs=1e-6)
+
+
+@given(coolings, st.tuples(warm, warm, warm), st.floats(1, 1e4), st.floats(60, 90))
+def test_cooled_watts_end_at_the_limit(
+    cooling: Cooling, start: tuple[float, float, float], seconds: float, limit_c: float
+) -> None:
+    state = states(cooling, start)
+    most = cooled_watts(state, seconds, limit_c)
+    if most == 0:
+        assert step(state, 0.0, seconds).junction_c >= limit_c - 1e-6
+        return
+    assert step(state, most, seconds).junction_c == pytest.approx(limit_c, abs=1e-6)
+    for_good = cooled_watts(state, math.inf, limit_c)
+    assert steady(cooling, for_good).junction_c == pytest.approx(limit_c, abs=1e-6)
 
 
 @given(coolings, st.floats(50, 1500))

@@ -51,12 +51,6 @@ def load_curve() -> Curve:
     return Curve(middle, flat, steep, float(values["measured_from"]))
 
 
-def load_intervals() -> dict[str, tuple[float, float]]:
-    """95% intervals of the fitted constants."""
-    table = read_toml(RACKS / "calibration" / "curve.toml")["intervals"]
-    return {key: (float(low), float(high)) for key, (low, high) in table.items()}
-
-
 def load_rack(name: str, instead: dict[str, Table] | None = None, where: str = "") -> Entry:
     """The rack `name`; `instead` has keys by section that replace those of the catalog. `where`:
     the file that `instead` is from, for what is said of it."""
@@ -68,6 +62,7 @@ def load_rack(name: str, instead: dict[str, Table] | None = None, where: str = "
     own = instead or {}
     parts = {part: {**_table(values, part, path), **own.get(part, {})} for part in SECTIONS}
     told = where or str(path)
+    _refuse_not_given(parts, told)
     gpu = _made(GpuPower, {**parts["gpu"], "curve": load_curve()}, f"{told}: [gpu]")
     rack = _made(Rack, {**parts["rack"], "gpu": gpu}, f"{told}: [rack]")
     cooling = from_table(Cooling, parts["cooling"], f"{told}: [cooling]")
@@ -78,6 +73,7 @@ def load_rack(name: str, instead: dict[str, Table] | None = None, where: str = "
     return Entry(label, rack, cooling, str(notes.get("source", path)), assumed)
 
 
+_NOT_GIVEN = ("curve", "gpu", "reach_s")
 _MEASURABLE = ("r_junction_c_per_w", "r_plate_c_per_w", "flow_l_per_min")
 
 
@@ -85,6 +81,13 @@ def _still_assumed(assumed: tuple[str, ...], given: set[str]) -> tuple[str, ...]
     """Cooling counts as given once its resistances and flow are."""
     known = given | ({"cooling"} if given.issuperset(_MEASURABLE) else set())
     return tuple(key for key in assumed if key not in known)
+
+
+def _refuse_not_given(parts: dict[str, Table], told: str) -> None:
+    for part, table in parts.items():
+        for key in _NOT_GIVEN:
+            if key in table:
+                raise BadInput(f"{told}: [{part}]: unknown key {key}")
 
 
 def _path(name: str) -> Path:
@@ -104,5 +107,5 @@ def _table(values: Table, key: str, path: Path) -> Table:
 
 
 def _made(kind: type[T], table: Table, where: str) -> T:
-    """As `from_table`, for a kind that holds one value which no file gives."""
-    return from_table(kind, table, where, hidden=("curve", "gpu", "measured_to"))
+    """As `from_table`, for a kind that holds values which no such section gives."""
+    return from_table(kind, table, where, hidden=_NOT_GIVEN)

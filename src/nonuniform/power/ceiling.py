@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from nonuniform.power.curve import Estimate, performance_at
 from nonuniform.power.policy import Limit, bounds_w
-from nonuniform.power.rack import Rack, budget
+from nonuniform.power.rack import Rack, budget, ramp_bound_w
 from nonuniform.power.thermal import Cooling, steady
 
 
@@ -32,9 +32,9 @@ def ceiling(rack: Rack, failed: int, cooling: Cooling, seconds: float = math.inf
     return Ceiling(set_point_w, performance_at(rack.gpu, set_point_w), limit, caps)
 
 
-def max_performance(rack: Rack, failed: int, cooling: Cooling | None = None) -> float:
+def max_performance(rack: Rack, failed: int, cooling: Cooling | None = None) -> Estimate:
     """Of each living GPU; without `cooling`, by power alone."""
     if cooling is not None:
-        return ceiling(rack, failed, cooling).performance.value
-    watts = min(rack.gpu.ceiling_w, budget(rack, failed).per_gpu_w)
-    return performance_at(rack.gpu, watts).value
+        return ceiling(rack, failed, cooling).performance
+    watts = min(rack.gpu.ceiling_w, budget(rack, failed).per_gpu_w, ramp_bound_w(rack, failed))
+    return performance_at(rack.gpu, watts)

@@ -67,14 +67,12 @@ class Curve:
 
 @dataclass(frozen=True)
 class GpuPower:
-    """`idle_w`: what a failed GPU is reckoned to draw still, and the least set point.
-    `measured_to`: performance, relative to the nominal set point, that measurements reach."""
+    """`idle_w`: what a failed GPU is reckoned to draw still, and the least set point."""
 
     nominal_w: float
     ceiling_w: float
     idle_w: float
     curve: Curve
-    measured_to: float = 1.0
 
     def __post_init__(self) -> None:
         for key in ("nominal_w", "ceiling_w", "idle_w"):
@@ -100,16 +98,15 @@ class GpuPower:
         middle = self.curve.middle.power(self.curve.measured_from)
         return self.ceiling_w * max(middle, self.curve.steep.static_share + 0.01)
 
-    @property
-    def can_boost(self) -> bool:
-        return self.ceiling_w > self.nominal_w
-
 
 def watts_for(gpu: GpuPower, performance: float) -> Estimate:
     """What one GPU draws at `performance`. It may lie above the ceiling: others judge that."""
     if not (math.isfinite(performance) and performance >= 0):
         raise BadInput(f"performance = {performance}: must be 0 or more and finite")
-    return _estimate(gpu, lambda shape: _watts(gpu, shape, performance), performance)
+    try:
+        return _estimate(gpu, lambda shape: _watts(gpu, shape, performance), performance)
+    except OverflowError:
+        raise BadInput(f"performance = {performance}: no GPU draws so much") from None
 
 
 def performance_at(gpu: GpuPower, watts: float) -> Estimate:
@@ -123,7 +120,7 @@ def _estimate(gpu: GpuPower, law: Callable[[Shape], float], performance: float) 
     values = [law(shape) for shape in gpu.curve.shapes]
     lowest = gpu.curve.measured_from / gpu.curve.middle.performance(gpu.nominal_w / gpu.ceiling_w)
     # The inverse of the law may miss the set point itself by the last digit.
-    beyond = performance > gpu.measured_to * (1 + 1e-12) or performance < lowest * (1 - 1e-12)
+    beyond = performance > 1 + 1e-12 or performance < lowest * (1 - 1e-12)
     return Estimate(values[0], min(values), max(values), beyond)
 
 

@@ -3,25 +3,26 @@
 In: the performance that each living GPU needs (1.0 is that at its nominal set point), the rack, its
 failed GPUs and lost shelves, the temperatures of the hottest GPU, for how many seconds. Out: the
 least set point that keeps up, or a refusal with its numbers and the set point to fall back to. A
-pure function of its arguments: called again for each lease, it gives back what became too much.
+pure function of its arguments, without a memory: whoever has newer temperatures may ask again.
 DESIGN "Policies" (ntp-pw).
 
-Does not know: who sets the power, or whether a GPU obeys; the middle of the curve's band is used.
+Does not know: who sets the power, whether a GPU obeys, or what changes while a boost is held; the
+middle of the curve's band is used.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from nonuniform.errors import BadInput
 from nonuniform.power.curve import Estimate, performance_at, watts_for
-from nonuniform.power.rack import Rack, budget, budgets
-from nonuniform.power.thermal import State, at_inlet, lasts_s, safe_watts
+from nonuniform.power.rack import Rack, budget, budgets, living_gpus, ramp_bound_w, ramp_s
+from nonuniform.power.thermal import State, at_inlet, cooled_watts, lasts_s, safe_watts
 
 Limit = Literal[
-    "none needed", "gpu ceiling", "rack budget", "row", "temperature", "time", "shelf lost"
+    "none needed", "gpu ceiling", "rack budget", "row", "ramp", "temperature", "time", "shelf lost"
 ]
 
 
@@ -29,10 +30,12 @@ Limit = Literal[
 class Boost:
     """`granted`: the domain keeps up with `set_point_w` on every living GPU; `limit` is then the
     bound that comes next. If not, `limit` is the narrowest bound, the set point is the nominal one
-    or less, and the replica carries a smaller share (`ntp`). `lasts_s`: until the GPU would slow
-    itself down. `needed_w`: what the need asks of each GPU, with its band."""
+    or less, and the replica carries a smaller share (`ntp`). `granted_at_high`: the upper edge of
+    the band of `needed_w`, which is what the need asks of each GPU, fits too. `lasts_s`: until the
+    GPU would slow itself down."""
 
     granted: bool
+    granted_at_high: bool
     set_point_w: float
     performance: float
     lasts_s: float
@@ -41,38 +44,40 @@ class Boost:
     needed_w: Estimate
 
 
+class _Case(NamedTuple):
+    rack: Rack
+    failed: int
+    state: State
+    seconds: float
+    shelves_lost: int
+
+
 def boost(
     need: float, rack: Rack, failed: int, state: State, seconds: float, shelves_lost: int = 0
 ) -> Boost:
-    """The least boost that keeps up for `seconds`, which may be infinite."""
+    """The least boost that keeps up for `seconds`, which may be infinite. A GPU that is too hot
+    already gets none."""
     if not (math.isfinite(need) and need >= 0):
         raise BadInput(f"need = {need}: must be a performance, 0 or more and finite")
     if not seconds > 0:
         raise BadInput(f"seconds = {seconds}: must be above 0")
     gpu = rack.gpu
     caps = bounds_w(rack, failed, state, seconds, shelves_lost)
-    narrowest = min(caps, key=lambda name: caps[name])
+    most_w = min(caps.values())
     needed_w = watts_for(gpu, need)
     wanted_w = max(gpu.nominal_w, needed_w.value)
-    if wanted_w <= caps[narrowest]:
-        limit: Limit = "none needed" if wanted_w == gpu.nominal_w else narrowest
+    granted = wanted_w <= most_w and not _too_hot(state)
+    if granted:
+        limit, reason = _granted(need, needed_w, wanted_w, caps)
         set_point_w = wanted_w
-        reason = _granted(need, needed_w, wanted_w, narrowest, caps[narrowest])
     else:
-        limit = narrowest
-        set_point_w = max(gpu.idle_w, min(gpu.nominal_w, caps[narrowest]))
-        lasts = lasts_s(state, wanted_w, state.cooling.throttle_c)
-        if limit == "temperature" and 0 < lasts < seconds < math.inf:
-            limit = "time"
-        if limit in ("temperature", "time"):
-            numbers = _too_warm(state, wanted_w, caps["temperature"], seconds)
-        elif limit == "gpu ceiling":
-            numbers = f"the GPU's ceiling is {gpu.ceiling_w:.4g} W"
-        else:
-            numbers = budget(rack, failed, shelves_lost).reason
+        case = _Case(rack, failed, state, seconds, shelves_lost)
+        limit, numbers = _refused(case, wanted_w, caps)
+        set_point_w = max(gpu.idle_w, min(gpu.nominal_w, most_w))
         reason = f"{limit}: {need:.4g} of nominal performance needs {_band(needed_w)}, {numbers}"
     return Boost(
-        wanted_w <= caps[narrowest],
+        granted,
+        granted and needed_w.high <= most_w,
         set_point_w,
         performance_at(gpu, set_point_w).value,
         lasts_s(state, set_point_w, state.cooling.throttle_c),
@@ -97,6 +102,9 @@ def bounds_w(
         watts for name, watts in budgets(rack, failed).items() if name != "row"
     ):
         caps["shelf lost"] = caps.pop("rack budget")
+    ramp_w = ramp_bound_w(rack, failed)
+    if math.isfinite(ramp_w):
+        caps["ramp"] = ramp_w
     caps["temperature"] = _cool_enough_w(state, seconds)
     return caps
 
@@ -104,11 +112,22 @@ def bounds_w(
 def _cool_enough_w(state: State, seconds: float) -> float:
     """Below where the GPU slows itself, and below where it stops if the inlet warms up unseen."""
     cooling = state.cooling
-    steady_w = safe_watts(state, seconds, cooling.throttle_c)
+    steady_w = _stays_below_w(state, seconds, cooling.throttle_c)
     if not cooling.inlet_step_c:
         return steady_w
     warmer = at_inlet(state, cooling.inlet_c + cooling.inlet_step_c)
-    return min(steady_w, safe_watts(warmer, seconds, cooling.shutdown_c))
+    return min(steady_w, _stays_below_w(warmer, seconds, cooling.shutdown_c))
+
+
+def _stays_below_w(state: State, seconds: float, limit_c: float) -> float:
+    """For all of `seconds`; from above the limit, by their end."""
+    if state.junction_c > limit_c:
+        return cooled_watts(state, seconds, limit_c)
+    return safe_watts(state, seconds, limit_c)
+
+
+def _too_hot(state: State) -> bool:
+    return state.junction_c > state.cooling.throttle_c
 
 
 def _band(watts: Estimate) -> str:
@@ -116,12 +135,53 @@ def _band(watts: Estimate) -> str:
     return f"{said} (extrapolated)" if watts.extrapolated else said
 
 
-def _granted(need: float, needed: Estimate, wanted_w: float, next_: Limit, cap_w: float) -> str:
-    if needed.value <= wanted_w and need <= 1:
-        return f"none needed: the nominal {wanted_w:.4g} W give {need:.4g} of nominal performance"
-    return (
+def _granted(
+    need: float, needed: Estimate, wanted_w: float, caps: dict[Limit, float]
+) -> tuple[Limit, str]:
+    next_ = min(caps, key=lambda name: caps[name])
+    if need <= 1:
+        said = f"none needed: the nominal {wanted_w:.4g} W give {need:.4g} of nominal performance"
+        return "none needed", said
+    said = (
         f"{need:.4g} of nominal performance needs {_band(needed)}; the next bound is {next_} "
-        f"at {cap_w:.4g} W"
+        f"at {caps[next_]:.4g} W"
+    )
+    if needed.high > caps[next_]:
+        said += ", which the upper edge of the band is above"
+    return next_, said
+
+
+def _refused(case: _Case, wanted_w: float, caps: dict[Limit, float]) -> tuple[Limit, str]:
+    """(the bound, its numbers)"""
+    limit = min(caps, key=lambda name: caps[name])
+    state, rack = case.state, case.rack
+    if _too_hot(state):
+        return "temperature", _already_too_hot(state, caps["temperature"])
+    if limit == "temperature":
+        lasts = lasts_s(state, wanted_w, state.cooling.throttle_c)
+        named: Limit = "time" if 0 < lasts < case.seconds < math.inf else limit
+        return named, _too_warm(state, wanted_w, caps[limit], case.seconds)
+    if limit == "gpu ceiling":
+        return limit, f"the GPU's ceiling is {rack.gpu.ceiling_w:.4g} W"
+    if limit == "ramp":
+        return limit, _too_slow(rack, case.failed, wanted_w, caps[limit])
+    return limit, budget(rack, case.failed, case.shelves_lost).reason
+
+
+def _already_too_hot(state: State, allowed_w: float) -> str:
+    cooling = state.cooling
+    return (
+        f"and the GPU is too hot already: {state.junction_c:.4g} degC, above "
+        f"{cooling.throttle_c:g} degC, at an inlet of {cooling.inlet_c:g} degC; "
+        f"{allowed_w:.4g} W end below"
+    )
+
+
+def _too_slow(rack: Rack, failed: int, wanted_w: float, allowed_w: float) -> str:
+    rise_w = living_gpus(rack, failed) * (wanted_w - rack.gpu.nominal_w)
+    return (
+        f"which takes {ramp_s(rack, 0.0, rise_w):.4g} s of {rack.reach_s:g} s at "
+        f"{rack.ramp_w_per_s:g} W/s; {allowed_w:.4g} W are there in time"
     )
 
 

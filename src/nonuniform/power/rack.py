@@ -23,9 +23,9 @@ Binding = Literal["shelves", "feed", "row"]
 class Rack:
     """One domain and what feeds it. Of `shelves` so many as `spare_shelves` are never counted on.
 
-    0 means not known, and then not a bound: `shelves`, `row_budget_w`, `ramp_w_per_s`.
+    0 means not known, and then not a bound: `shelves`, `row_budget_w`, `ramp_w_per_s`, `reach_s`.
     `overload_s`: how long shelves that are left carry too much; `boosted_racks`: so many of the row
-    at once."""
+    at once; `reach_s`: within which a boost must be in place."""
 
     domain_gpus: int
     gpu: GpuPower
@@ -39,6 +39,7 @@ class Rack:
     row_budget_w: float = 0.0
     racks_in_row: int = 1
     boosted_racks: int = 1
+    reach_s: float = 0.0
 
     def __post_init__(self) -> None:
         _whole("domain_gpus", self.domain_gpus, 1)
@@ -46,7 +47,7 @@ class Rack:
         _whole("spare_shelves", self.spare_shelves, 0)
         _whole("racks_in_row", self.racks_in_row, 1)
         _whole("boosted_racks", self.boosted_racks, 1)
-        for key in ("other_w", "shelf_w", "overload_s", "ramp_w_per_s", "row_budget_w", "feed_w"):
+        for key in _NOT_BELOW_0:
             value = getattr(self, key)
             if not (math.isfinite(value) and value >= 0):
                 raise BadInput(f"{key} = {value}: must be 0 or more and finite")
@@ -75,6 +76,17 @@ class Rack:
     def nominal_w(self) -> float:
         """The whole rack, every GPU at its nominal set point."""
         return self.other_w + self.domain_gpus * self.gpu.nominal_w
+
+
+_NOT_BELOW_0 = (
+    "other_w",
+    "shelf_w",
+    "overload_s",
+    "ramp_w_per_s",
+    "row_budget_w",
+    "feed_w",
+    "reach_s",
+)
 
 
 @dataclass(frozen=True)
@@ -134,6 +146,13 @@ def rack_w(rack: Rack, failed: int, set_point_w: float) -> float:
 def ramp_s(rack: Rack, from_w: float, to_w: float) -> float:
     """How long the rack takes from one draw to another, either way."""
     return abs(to_w - from_w) / rack.ramp_w_per_s if rack.ramp_w_per_s else 0.0
+
+
+def ramp_bound_w(rack: Rack, failed: int) -> float:
+    """What each living GPU can be raised to within `reach_s`; infinite where that is not known."""
+    if not (rack.ramp_w_per_s and rack.reach_s):
+        return math.inf
+    return rack.gpu.nominal_w + rack.ramp_w_per_s * rack.reach_s / living_gpus(rack, failed)
 
 
 def shed(rack: Rack, failed: int, set_point_w: float, shelves_lost: int) -> Shed:

@@ -64,7 +64,7 @@ def _row(file: RackFile, failed: int) -> Values:
         "need": file.need[failed],
         "needed_w": asdict(needed),
         "granted": found.granted,
-        "granted_at_high": found.granted and needed.high <= min(top.bounds_w.values()),
+        "granted_at_high": found.granted_at_high,
         "set_point_w": found.set_point_w,
         "performance": found.performance,
         "batch_share": min(1.0, found.performance / file.need[failed]),
@@ -110,9 +110,9 @@ def _needed(file: RackFile, rows: list[Values]) -> Values:
         "flow_l_per_min_gpu": _or_none(flow),
         "flow_l_per_min": _or_none(flow * rack.domain_gpus),
         "flow_high_l_per_min": _or_none(flow_high * rack.domain_gpus),
-        "ramp_w_per_s": rise_w / file.reach_s,
+        "ramp_w_per_s": rise_w / file.entry.rack.reach_s,
         "ramp_s": ramp_s(rack, 0.0, rise_w) if rack.ramp_w_per_s else None,
-        "reach_s": file.reach_s,
+        "reach_s": file.entry.rack.reach_s,
         "lasts_s": min(lasting, default=None),
     }
 
@@ -202,8 +202,8 @@ def _sensors(file: RackFile, watts: float) -> list[Values]:
         },
         {
             "what": "GPU power and set point, read back",
-            "period_s": file.reach_s / 4,
-            "why": f"a boost must be in place within {file.reach_s:g} s",
+            "period_s": file.entry.rack.reach_s / 4,
+            "why": f"a boost must be in place within {file.entry.rack.reach_s:g} s",
         },
         {"what": "power shelves and rack power", "period_s": shelf, "why": carried},
     ]

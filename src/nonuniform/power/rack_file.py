@@ -8,7 +8,7 @@ domain must reach. Every mistake is one line with file, section and key. Does no
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,8 @@ from nonuniform.errors import BadInput
 from nonuniform.power.catalog import SECTIONS, Entry, load_rack
 from nonuniform.toml_file import read_toml
 from nonuniform.toml_table import from_table
+
+MOST = 1e4  # times its nominal performance: no GPU needs more
 
 
 @dataclass(frozen=True)
@@ -27,13 +29,12 @@ class Domain:
 @dataclass(frozen=True)
 class RackFile:
     """`need[k]`: performance that each living GPU must reach with k GPUs lost. `seconds`: for how
-    long a boost must last, infinite unless said. `reach_s`: within which it must be in place."""
+    long a boost must last, infinite unless said."""
 
     entry: Entry
     survive: int
     need: tuple[float, ...]
     seconds: float
-    reach_s: float
 
 
 def load_rack_file(path: Path) -> RackFile:
@@ -58,7 +59,8 @@ def load_rack_file(path: Path) -> RackFile:
             "than domain_gpus"
         )
     need, seconds, reach_s = _need(path, values.get("need", {}), gpus, domain.survive)
-    return RackFile(entry, domain.survive, need, seconds, reach_s)
+    in_time = replace(entry, rack=replace(entry.rack, reach_s=reach_s))
+    return RackFile(in_time, domain.survive, need, seconds)
 
 
 def _refuse_another_size(path: Path, name: str, own: dict[str, Any]) -> None:
@@ -92,7 +94,9 @@ def _need(
     need = (1.0, *(gpus / (gpus - lost) for lost in range(1, survive + 1)))
     if "performance" in table:
         need = (1.0, *_performances(where, table["performance"], survive))
-    seconds = _seconds(where, "seconds", table.get("seconds", math.inf))
+    seconds = table.get("seconds", math.inf)
+    if seconds != math.inf:
+        seconds = _seconds(where, "seconds", seconds)
     return need, seconds, _seconds(where, "reach_s", table.get("reach_s", 10.0))
 
 
@@ -103,13 +107,19 @@ def _performances(where: str, given: object, survive: int) -> list[float]:
         raise BadInput(
             f"{where}: performance has {len(given)} numbers, [domain] survive = {survive}"
         )
-    for before, after in zip([1.0, *given], given, strict=False):
-        if not (math.isfinite(after) and after >= before):
-            raise BadInput(f"{where}: performance has {after} after {before}: must not fall")
-    return [float(x) for x in given]
+    numbers = [float(str(x)) for x in given]
+    for before, after in zip([1.0, *numbers], numbers, strict=False):
+        if not before <= after <= MOST:
+            raise BadInput(
+                f"{where}: performance has {after:g} after {before:g}: must not fall, nor be above "
+                f"{MOST:g}"
+            )
+    return numbers
 
 
 def _seconds(where: str, key: str, given: object) -> float:
-    if type(given) not in (int, float) or not float(str(given)) > 0:
-        raise BadInput(f"{where}: {key} = {given!r}: must be seconds above 0")
-    return float(str(given))
+    seconds = float(str(given)) if type(given) in (int, float) else math.nan
+    if not 0 < seconds < math.inf:
+        shown = repr(given) if math.isnan(seconds) else f"{seconds:g}"
+        raise BadInput(f"{where}: {key} = {shown}: must be finite seconds above 0")
+    return seconds

@@ -130,7 +130,7 @@ class _Modes(NamedTuple):
 
 
 def step(state: State, watts: float, dt_s: float) -> State:
-    """Temperatures after `dt_s` at constant watts and inlet."""
+    """Temperatures after `dt_s`, which may be infinite, at constant watts and inlet."""
     modes = _modes(state.cooling)
     rest = _rest(state.cooling, watts)
     parts = modes.back @ (_array(state) - rest)
@@ -194,7 +194,15 @@ def safe_watts(state: State, seconds: float, limit_c: float) -> float:
     return _halved(state, seconds, limit_c, watts)
 
 
-_MOST_W, _ROUNDS = 1e6, 40
+def cooled_watts(state: State, seconds: float, limit_c: float) -> float:
+    """The most watts at which the junction is at or below `limit_c` after `seconds`, which may be
+    infinite, however hot it is before; 0 if none do."""
+    idle_c = step(state, 0.0, seconds).junction_c
+    c_per_w = (step(state, _SAMPLE_W, seconds).junction_c - idle_c) / _SAMPLE_W
+    return max(0.0, (limit_c - idle_c) / c_per_w) if c_per_w > 0 else 0.0
+
+
+_MOST_W, _ROUNDS, _SAMPLE_W = 1e6, 40, 1e3
 
 
 def _halved(state: State, seconds: float, limit_c: float, over_w: float) -> float:

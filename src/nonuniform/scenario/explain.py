@@ -17,6 +17,7 @@ from nonuniform.placement.job import TrainingJob
 from nonuniform.placement.limits import replicas_of
 from nonuniform.placement.policy import COSTS, PolicyOptions
 from nonuniform.scenario.build import DAYS, causes_of, fleet_of, job_of, options_of, seeds_of
+from nonuniform.scenario.hardware import boost_bands
 from nonuniform.scenario.sections import Scenario
 
 Fact = dict[str, Any]
@@ -37,6 +38,7 @@ def explain(
         *(_failures(scenario, fleet, given) if log is None else _log(log)),
         *_transition(policies),
         *_policies(policies, given),
+        *_bands(scenario, policies, job, given),
         *_run(scenario),
     ]
 
@@ -179,6 +181,27 @@ def _policies(policies: Mapping[str, PolicyOptions], given: Mapping[str, Any]) -
     if any(policy.reduces and not policy.speed_at for policy in policies.values()):
         text = "a hurt replica is as fast as the share of GPUs that it has left"
         yield _fact("policies", text, assumed=True)
+
+
+def _bands(
+    scenario: Scenario,
+    policies: Mapping[str, PolicyOptions],
+    job: TrainingJob,
+    given: Mapping[str, Any],
+) -> Iterator[Fact]:
+    """How sure the speeds of a boost are that a rack gives."""
+    asked = given.get("policies") or {}
+    for name, policy in policies.items():
+        rows = boost_bands(policy, job, scenario.hardware, asked.get(name, {}))
+        above = [row for row in sorted(rows, reverse=True) if row[1].extrapolated]
+        if above:
+            shown = ", ".join(
+                f"{band.value:.3f} [{max(1.0, band.low):.3f}, {band.high:.3f}] at {degree}"
+                for degree, band in above[:MOST_DEGREES]
+            )
+            more = " ..." if len(above) > MOST_DEGREES else ""
+            text = f"{name}: extrapolated: no GPU was measured above its nominal set point: "
+            yield _fact("policies", f"{text}{shown}{more}", assumed=True)
 
 
 def _by_degree(rows: Sequence[tuple[int, float]]) -> str:

@@ -19,10 +19,12 @@ from nonuniform.placement.job import TrainingJob
 from nonuniform.placement.policy import PolicyOptions
 from nonuniform.power.catalog import load_rack
 from nonuniform.power.ceiling import max_performance
+from nonuniform.power.curve import Estimate
 from nonuniform.power.rack_file import load_rack_file
 from nonuniform.scenario.sections import HardwareSection
 
 ByDegree = tuple[tuple[int, float], ...]
+Bands = tuple[tuple[int, Estimate], ...]
 
 
 def on_hardware(
@@ -31,10 +33,19 @@ def on_hardware(
     """`given`: the keys that the policy has of its own."""
     if hardware.perf is not None and options.reduces and "speed_at" not in given:
         options = replace(options, speed_at=speeds(hardware.perf, job.degree, job.stages))
-    own = {"speedup_at", "max_speedup"}.intersection(given)
-    if hardware.rack is not None and options.boosts and not own:
+    if hardware.rack is not None and boost_bands(options, job, hardware, given):
         options = replace(options, speedup_at=speedups(hardware.rack, job.degree))
     return options
+
+
+def boost_bands(
+    options: PolicyOptions, job: TrainingJob, hardware: HardwareSection, given: Collection[str]
+) -> Bands:
+    """What the rack lets GPUs reach, by degree; () where it is not asked."""
+    own = {"speedup_at", "max_speedup"}.intersection(given)
+    if hardware.rack is None or not options.boosts or own:
+        return ()
+    return speedup_bands(hardware.rack, job.degree)
 
 
 @lru_cache(maxsize=64)
@@ -58,8 +69,13 @@ def speeds(path: str, degree: int, stages: int) -> ByDegree:
     return tuple(reversed(found))
 
 
-@lru_cache(maxsize=64)
 def speedups(rack: str, degree: int) -> ByDegree:
+    """The middle of the band, and never below the nominal set point."""
+    return tuple((at, max(1.0, band.value)) for at, band in speedup_bands(rack, degree))
+
+
+@lru_cache(maxsize=64)
+def speedup_bands(rack: str, degree: int) -> Bands:
     """By degree, of the GPUs of a domain that has lost the others. GPUs that a domain holds beyond
     the degree are left out: what they do not draw is not counted on."""
     is_file = rack.endswith(".toml")
@@ -70,6 +86,6 @@ def speedups(rack: str, degree: int) -> ByDegree:
             f"[job] degree = {degree}"
         )
     return tuple(
-        (reduced, max(1.0, max_performance(entry.rack, degree - reduced, entry.cooling)))
+        (reduced, max_performance(entry.rack, degree - reduced, entry.cooling))
         for reduced in range(1, degree)
     )
