@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import math
+import os
+import signal
+import subprocess
 import sys
 import threading
 import time
@@ -12,13 +16,13 @@ from typing import Any
 import pytest
 
 from nonuniform.errors import BadInput
-from nonuniform.power.actuators.base import Actuator, ActuatorRefused, LimitsW, lower_w
+from nonuniform.power.actuators.base import Actuator, ActuatorRefused, LimitsW, Reading, lower
 from nonuniform.power.actuators.choose import ActuatorChoice, choose
 from nonuniform.power.actuators.command_line import CommandLine, parse_template, run
 from nonuniform.power.actuators.coolant_valve import CooledGpus, Valve
 from nonuniform.power.actuators.dry_run import DryRun
 from nonuniform.power.actuators.fake import FakeGpus
-from nonuniform.power.actuators.lanes import Lanes, Reading
+from nonuniform.power.actuators.lanes import Lanes
 from nonuniform.power.actuators.nvml import Nvml
 
 LIMITS = LimitsW(200.0, 1000.0)
@@ -35,17 +39,30 @@ def gpus(tmp_path: Path) -> FakeGpus:
 
 
 def test_lowering_never_raises(gpus: FakeGpus) -> None:
-    assert lower_w(gpus, "0", 900.0, 1.0) == 700.0
+    assert lower(gpus, "0", 900.0, 1.0).watts == 700.0
     assert not (gpus.folder / "set.log").exists()
+    assert lower(gpus, "0", 700.5, 1.0).watts == 700.0
     gpus.put("0", 900.0)
-    assert lower_w(gpus, "0", 700.0, 1.0) == 700.0
+    assert lower(gpus, "0", 700.0, 1.0).watts == 700.0
+
+
+def test_lowering_is_ordered_though_it_reads_as_lowered(gpus: FakeGpus) -> None:
+    """An older order to raise it may be on its way, and must not be the last one."""
+    assert lower(gpus, "0", 700.0, 1.0).watts == 700.0
+    assert (gpus.folder / "set.log").read_text() == "0 700\n"
+
+
+@pytest.mark.parametrize("lie", [0.0, -5.0, 150.0])
+def test_a_reading_that_no_gpu_can_be_at_is_not_believed(gpus: FakeGpus, lie: float) -> None:
+    gpus.put("0", lie)
+    assert lower(gpus, "0", 700.0, 1.0) == Reading(700.0, math.inf, 200.0)
 
 
 def test_lowering_tries_though_reading_fails(gpus: FakeGpus) -> None:
     gpus.put("0", 900.0)
     (gpus.folder / "0.silent").touch()
     with pytest.raises(ActuatorRefused, match="does not answer"):
-        lower_w(gpus, "0", 700.0, 1.0)
+        lower(gpus, "0", 700.0, 1.0)
     assert (gpus.folder / "0.w").read_text() == "700.0\n"
 
 
@@ -98,6 +115,44 @@ def test_a_command_that_hangs_ends_with_all_it_started(tmp_path: Path) -> None:
     with pytest.raises(ActuatorRefused, match=r"no answer within 0\.5 s"):
         run(["sh", "-c", child], 0.5)
     assert time.monotonic() - began < 20
+
+
+def dead(pid: int) -> bool:
+    """Or a zombie that nobody has waited for."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].startswith("Z")
+    except OSError:
+        return True
+
+
+def until_dead(file: Path) -> None:
+    end_s = time.monotonic() + 60
+    while not dead(int(file.read_text())):
+        assert time.monotonic() < end_s
+        time.sleep(0.01)
+
+
+def test_what_a_command_leaves_in_its_group_is_ended(tmp_path: Path) -> None:
+    file = tmp_path / "pid"
+    run(["sh", "-c", f"(sleep 600 >/dev/null 2>&1) & echo $! > '{file}'"], 60.0)
+    until_dead(file)
+
+
+def test_a_command_does_not_outlive_who_ran_it(tmp_path: Path) -> None:
+    file = tmp_path / "pid"
+    code = (
+        "from nonuniform.power.actuators.command_line import run\n"
+        f'run([\'sh\', \'-c\', \'echo $$ > "{file}.new"; mv "{file}.new" "{file}"; '
+        "exec sleep 600'], 600)"
+    )
+    with subprocess.Popen([sys.executable, "-c", code]) as runner:
+        end_s = time.monotonic() + 60
+        while not file.exists():
+            assert time.monotonic() < end_s
+            time.sleep(0.01)
+        assert not dead(int(file.read_text()))
+        os.kill(runner.pid, signal.SIGKILL)
+    until_dead(file)
 
 
 @pytest.mark.parametrize("said", ["", "nan", "inf W", "watts: 700", "700 800", "700 mW"])
@@ -169,8 +224,8 @@ def test_a_valve_that_will_not_close_keeps_no_power_up(gpus: FakeGpus) -> None:
     gpus.put("0", 900.0)
     actuator = cooled(gpus, fails="exit 7")
     with pytest.raises(ActuatorRefused):
-        lower_w(actuator, "0", 700.0, 1.0)
-    assert lower_w(actuator, "0", 700.0, 1.0) == 700.0
+        lower(actuator, "0", 700.0, 1.0)
+    assert gpus.read_w("0") == 700.0
 
 
 # ---------------------------------------------------------------------------------------- NVML

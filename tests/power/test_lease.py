@@ -17,6 +17,7 @@ from hypothesis.stateful import (
     rule,
 )
 
+from nonuniform.power.actuators.base import ActuatorRefused, LimitsW, lower, read
 from nonuniform.power.lease import begin, step
 from nonuniform.power.lease_values import (
     Action,
@@ -98,7 +99,7 @@ def test_a_record_comes_before_the_first_watt() -> None:
     [
         (Found("1", 750.0), "at 750 W, not at its nominal 700 W"),
         (Found("1", 700.0, highest_w=800.0), "takes 800 W at the most, 900 W are needed"),
-        (Found("1", math.nan), "at nan W"),
+        (Found("1", math.nan), "reads nan W"),
         (Refused("1", "no permission"), "no permission"),
     ],
 )
@@ -150,11 +151,65 @@ def test_the_record_goes_only_when_the_set_point_is_read_back() -> None:
     for _ in range(3):
         state, actions = played(state, Tick())
         assert actions == [Lower("0", NOMINAL_W)]
-    state, _ = played(state, Found("0", 650.0, "lower"))  # somebody capped it further: fine
+    state, _ = played(state, Found("0", NOMINAL_W, "lower"))
     state, actions = played(state, Tick())
     assert actions == [Write(())]
     state, _ = played(state, Written(()))
     assert state.idle
+
+
+def settles(state: State, now_s: float, record: tuple[Owed, ...]) -> None:
+    """Read as it should be at `now_s`, it is owed until it is read so again after `settle_s`."""
+    end_s = now_s + OPTIONS.settle_s
+    state, actions = played(state, Tick(), Found("0", NOMINAL_W), now_s=end_s - 0.1)
+    assert actions == [Read("0")]
+    assert state.record == record
+    assert "being restored" in refusal(played(state, ask("0", holder="other"))[1])
+    state, actions = played(state, Refused("0", "no answer"), Found("0", NOMINAL_W), now_s=end_s)
+    assert [action.kind for action in actions if isinstance(action, Note)] == [
+        "boost_not_restored",
+        "boost_restored",
+    ]
+    assert state.record == ()
+
+
+def test_a_raise_that_may_still_happen_keeps_the_record() -> None:
+    owed = (Owed("0", NOMINAL_W, BOOST_W),)
+    state, _ = played(begin(OPTIONS), ask("0"), Found("0", NOMINAL_W), Written(owed))
+    state, _ = played(state, Refused("0", "no answer", "raise"), Found("0", NOMINAL_W, "lower"))
+    settles(state, 0.0, owed)
+    state, actions = played(state, Found("0", BOOST_W), now_s=5.0)  # there it is
+    assert actions[0] == Lower("0", NOMINAL_W)
+    state, actions = played(state, Found("0", NOMINAL_W, "lower"), now_s=6.0)
+    assert not actions
+    settles(state, 6.0, owed)
+
+
+def test_what_a_dead_supervisor_ordered_may_still_happen() -> None:
+    owed = (Owed("0", NOMINAL_W, BOOST_W),)
+    state, actions = played(begin(OPTIONS, owed), Tick(), Found("0", NOMINAL_W, "lower"))
+    assert actions == [Lower("0", NOMINAL_W)]
+    settles(state, 0.0, owed)
+
+
+def test_a_cap_by_somebody_else_settles_as_well() -> None:
+    """It may be one wrong reading of a GPU that is still raised."""
+    state, _ = played(held("0"), Release("h"), Found("0", 650.0, "lower"))
+    assert state.record
+    state, actions = played(state, Found("0", BOOST_W))
+    assert actions[0] == Lower("0", NOMINAL_W)
+
+
+@pytest.mark.parametrize("watts", [0.0, -1.0, math.nan, 150.0])
+def test_what_no_gpu_can_be_at_is_no_reading(watts: float) -> None:
+    state, _ = played(begin(OPTIONS), ask("0"))
+    assert "reads" in refusal(played(state, Found("0", watts, lowest_w=200.0))[1])
+    state, actions = played(held("0"), Found("0", watts, lowest_w=200.0))
+    assert actions[0] == Lower("0", NOMINAL_W)
+    state, actions = played(state, Found("0", watts, "lower", lowest_w=200.0), Tick())
+    assert isinstance(actions[0], Note)
+    assert actions[1] == Lower("0", NOMINAL_W)
+    assert state.record
 
 
 def test_signs_of_life_lengthen_a_lease_up_to_its_end() -> None:
@@ -232,27 +287,66 @@ def test_no_record_no_boost_and_the_disk_is_tried_again() -> None:
 @dataclass
 class World:
     """Real set points, a disk, and a supervisor that may be dead. Orders wait in a queue, and
-    dying loses the queue, as a process that is killed loses its."""
+    dying loses the queue, as a process that is killed loses its. It is an `Actuator`."""
 
+    now_s: float = 0.0
     watts: dict[str, float] = field(default_factory=lambda: dict.fromkeys("0123", NOMINAL_W))
     ceiling_w: dict[str, float] = field(default_factory=lambda: dict.fromkeys("0123", math.inf))
     deaf: set[str] = field(default_factory=set)
     """Orders fail."""
     stuck: set[str] = field(default_factory=set)
     """Orders seem to succeed, and change nothing."""
+    late: set[str] = field(default_factory=set)
+    """A raise seems to succeed, and happens `LATE_S` later."""
+    lies: dict[str, float] = field(default_factory=dict)
+    """What is read, whatever is set."""
+    lies_once: set[str] = field(default_factory=set)
+    """One reading seems to be a cap of somebody else's."""
+    coming: list[tuple[float, str, float]] = field(default_factory=list)
     disk: tuple[Owed, ...] = ()
     disk_full: bool = False
+
+    def read_w(self, gpu: str) -> float:
+        if gpu in self.deaf:
+            raise ActuatorRefused("deaf")
+        if gpu in self.lies_once:
+            self.lies_once.discard(gpu)
+            return 650.0
+        return self.lies.get(gpu, self.watts[gpu])
+
+    def set_w(self, gpu: str, watts: float) -> None:
+        if gpu in self.deaf:
+            raise ActuatorRefused("deaf")
+        if watts > NOMINAL_W:
+            owed = {line.gpu: line.restore_w for line in self.disk}
+            assert owed[gpu] <= NOMINAL_W  # never raised without a record of what it was
+        if gpu in self.late and watts > NOMINAL_W:
+            self.coming.append((self.now_s + LATE_S, gpu, watts))
+        elif gpu not in self.stuck:
+            self.watts[gpu] = min(watts, self.ceiling_w[gpu])
+
+    def limits_w(self, gpu: str) -> LimitsW:
+        return LimitsW(200.0, 1000.0)
+
+    def go_on(self, now_s: float) -> None:
+        """Whatever was late and is due by now happens."""
+        self.now_s = now_s
+        for due in [due for due in self.coming if due[0] <= now_s]:
+            self.coming.remove(due)
+            self.watts[due[1]] = due[2]
 
 
 PERIOD_S = 1.0
 LEASE_S = 6.0
+LATE_S = 2.0
+SETTLE_S = 3.0
 
 
 class Leases(RuleBasedStateMachine):
     @initialize(external=st.booleans())
     def start(self, external: bool) -> None:
         self.world = World()
-        self.options = LeaseOptions(4.0, 1.0, external)
+        self.options = LeaseOptions(4.0, 1.0, external, SETTLE_S)
         self.now_s = 0.0
         self.next_tick_s = 0.0
         self.state = begin(self.options)
@@ -286,19 +380,19 @@ class Leases(RuleBasedStateMachine):
             return
         gpu = action.gpu
         after = {Read: "read", Raise: "raise", Lower: "lower"}[type(action)]
-        if isinstance(action, Raise):
-            owed = {line.gpu: line.restore_w for line in world.disk}
-            assert owed[gpu] <= NOMINAL_W  # never raised without a record of what it was
-        if gpu in world.deaf:
-            self.hear(Refused(gpu, "deaf", after))  # type: ignore[arg-type]
+        before_w = world.watts[gpu]
+        try:
+            if isinstance(action, Lower):
+                found = lower(world, gpu, action.watts, 1.0)
+                assert world.watts[gpu] <= max(before_w, NOMINAL_W)
+            else:
+                if isinstance(action, Raise):
+                    world.set_w(gpu, action.watts)
+                found = read(world, gpu)
+        except ActuatorRefused as refusal:
+            self.hear(Refused(gpu, str(refusal), after))  # type: ignore[arg-type]
             return
-        if gpu in world.stuck:
-            pass
-        elif isinstance(action, Raise):
-            world.watts[gpu] = min(action.watts, world.ceiling_w[gpu])
-        elif isinstance(action, Lower):
-            world.watts[gpu] = min(world.watts[gpu], action.watts)
-        self.hear(Found(gpu, world.watts[gpu], after))  # type: ignore[arg-type]
+        self.hear(Found(gpu, found.watts, after, found.highest_w, found.lowest_w))  # type: ignore[arg-type]
 
     def finish(self) -> None:
         while self.queue:
@@ -347,9 +441,14 @@ class Leases(RuleBasedStateMachine):
     def orders_are_carried_out(self, orders: int) -> None:
         self.some(orders)
 
-    @rule(for_s=st.sampled_from([0.0, 0.5, 10.0]))
-    def the_supervisor_is_killed_and_the_next_one_starts(self, for_s: float) -> None:
+    @rule(for_s=st.sampled_from([0.0, 0.5, 10.0]), orphan=st.booleans())
+    def the_supervisor_is_killed_and_the_next_one_starts(self, for_s: float, orphan: bool) -> None:
+        """What it had just told somebody may still happen."""
+        first = self.queue[0] if self.queue else None
+        if orphan and isinstance(first, Raise):
+            self.world.coming.append((self.now_s + LATE_S, first.gpu, first.watts))
         self.now_s += for_s
+        self.world.go_on(self.now_s)
         self.start_again()
 
     @rule(orders=st.integers(0, 20))
@@ -370,6 +469,26 @@ class Leases(RuleBasedStateMachine):
     def these_gpus_are_stuck(self, gpus: set[str]) -> None:
         self.world.stuck = gpus
 
+    @rule(gpus=st.sets(st.sampled_from("0123"), max_size=2))
+    def a_raise_of_these_gpus_lands_late(self, gpus: set[str]) -> None:
+        self.world.late = gpus
+
+    @rule(
+        gpus=st.sets(st.sampled_from("0123"), max_size=1),
+        watts=st.sampled_from([0.0, -1.0, math.nan, 150.0]),
+    )
+    def a_read_of_these_gpus_lies(self, gpus: set[str], watts: float) -> None:
+        self.world.lies = dict.fromkeys(gpus, watts)
+
+    @rule(gpu=st.sampled_from("0123"))
+    def one_read_of_this_gpu_lies(self, gpu: str) -> None:
+        self.world.lies_once.add(gpu)
+
+    @rule()
+    def a_tick_comes_between(self) -> None:
+        """While orders are under way."""
+        self.hear(Tick())
+
     @rule(gpu=st.sampled_from("0123"))
     def somebody_caps_a_gpu(self, gpu: str) -> None:
         self.world.watts[gpu] = min(self.world.watts[gpu], 600.0)
@@ -384,9 +503,11 @@ class Leases(RuleBasedStateMachine):
         end_s = self.now_s + seconds
         while self.next_tick_s <= end_s:
             self.now_s = max(self.now_s, self.next_tick_s)
+            self.world.go_on(self.now_s)
             self.finish()
             self.tick()
         self.now_s = end_s
+        self.world.go_on(end_s)
 
     def tick(self) -> None:
         self.next_tick_s = self.now_s + PERIOD_S
@@ -422,7 +543,7 @@ class Leases(RuleBasedStateMachine):
         for name in self.alive:
             for gpu in self.wanted[name]:
                 latest_s[gpu] = max(latest_s[gpu], self.beat_s[name] + LEASE_S)
-        restoring = {lease.gpu for lease in self.state.leases if lease.phase == "restoring"}
+        restoring = {lease.gpu for lease in self.state.leases if not lease.holder}
         for gpu, watts in self.world.watts.items():
             if watts > NOMINAL_W and gpu not in self.world.deaf | restoring:
                 assert self.now_s <= latest_s[gpu] + PERIOD_S
@@ -433,9 +554,10 @@ class Leases(RuleBasedStateMachine):
             return
         self.world.deaf = set()
         self.world.stuck = set()
+        self.world.lies = {}
         self.world.disk_full = False
         self.time_passes(LEASE_S + PERIOD_S)
-        self.time_passes(2 * PERIOD_S)
+        self.time_passes(2 * (SETTLE_S + LATE_S) + 2 * PERIOD_S)
         assert max(self.world.watts.values()) <= NOMINAL_W
         assert self.world.disk == ()
         assert self.state.idle

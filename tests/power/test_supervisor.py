@@ -31,6 +31,7 @@ from nonuniform.power.telemetry import TelemetryFile
 WAIT_S = 60.0  # for what takes milliseconds where nobody else is busy
 PERIOD_S = 0.1
 LEASE_S = 2.0
+SETTLE_S = 2.0
 
 TRAINER = """
 import sys, time
@@ -66,7 +67,20 @@ class Rack:
         return self._start(
             *("-m", "nonuniform.power.supervisor", f"--file={self.file}", "--actuator=fake"),
             *(f"--fake-folder={self.gpus.folder}", "--highest-w=1000", f"--period-s={PERIOD_S}"),
-            *(f"--events={self.folder / 'events'}", "--call-s=0.5", "--stale-s=30", *more),
+            *(f"--events={self.folder / 'events'}", "--call-s=0.5", "--stale-s=30"),
+            *(f"--settle-s={SETTLE_S}", *more),
+        )
+
+    def by_command(self, setting: str) -> tuple[str, ...]:
+        """The same GPUs by way of a power manager: a script of `$gpu`, `$watts` and `put`."""
+        script = self.folder / "manager.sh"
+        file = f"{self.gpus.folder}/$gpu.w"
+        put = f'put() {{ echo "$watts" > {file}.$$; mv {file}.$$ {file}; }}'
+        script.write_text(f"gpu=$1 watts=$2\n{put}\n{setting}\n")
+        return (
+            "--actuator=command",
+            f"--set-command=sh {script} {{gpu}} {{watts}}",
+            f"--read-command=sh -c 'cat {self.gpus.folder}/$0.w' {{gpu}}",
         )
 
     def trainer(self, lease_s: float = LEASE_S) -> subprocess.Popen[str]:
@@ -193,6 +207,45 @@ def test_killed_between_the_record_and_the_set_point(rack: Rack) -> None:
     (rack.gpus.folder / "0.hangs").unlink()
     rack.supervisor()
     rack.restored_in_s()
+
+
+def test_killed_while_a_command_is_about_to_raise(rack: Rack) -> None:
+    """The command goes with it: there is nothing left that could raise after the restore."""
+    begun = rack.folder / "begun"
+    manager = rack.by_command(f'[ "$watts" -le 700 ] || {{ touch {begun}; sleep 1; }}\nput')
+    supervisor = rack.supervisor(*manager, "--call-s=30", "--settle-s=0.1")
+    with LeaseClient(rack.file, WAIT_S), socket.socket(socket.AF_UNIX) as door:
+        door.connect(f"{rack.file}.socket")
+        door.sendall(ask_line(Ask("", (Wish("0", 900.0, 700.0),), 1000.0)))
+        rack.until(begun.exists)
+        kill(supervisor)
+    rack.record = LeaseFile(rack.file, "command")
+    rack.supervisor(*manager)
+    rack.restored_in_s()
+    time.sleep(1.5)
+    assert rack.watts() == [700.0, 700.0]
+
+
+def test_a_power_manager_that_acts_late_is_lowered_again(rack: Rack) -> None:
+    """Its command has ended, and what it told somebody else happens a second later."""
+    file = rack.gpus.folder / "0.w"
+    away = rack.folder / "away"
+    later = (
+        f"setsid sh -c 'touch {away}; sleep 1; echo 900 > {away}; mv {away} {file}' "
+        f">/dev/null 2>&1 & "
+        f"until [ -e {away} ]; do sleep 0.01; done"
+    )
+    rack.supervisor(
+        *rack.by_command(f'if [ "$watts" -gt 700 ]; then {later}; else put; fi'), "--call-s=30"
+    )
+    rack.record = LeaseFile(rack.file, "command")
+    with LeaseClient(rack.file, WAIT_S) as client:
+        granted, reason = client.ask(Ask("", (Wish("0", 900.0, 700.0),), 1000.0), WAIT_S)
+        assert not granted
+        assert "was set to 900 W and reads 700 W" in reason
+        rack.until(lambda: rack.watts() == [900.0, 700.0])
+        assert [line.gpu for line in rack.record.read()] == ["0"]
+        rack.restored_in_s()
 
 
 def test_told_to_stop_it_restores_first(rack: Rack) -> None:

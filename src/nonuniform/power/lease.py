@@ -6,14 +6,17 @@
     nothing                 nothing               restoring <--------------+
                                                      | read back: at or below what it was
                                                      v
-                                                  nothing
+                                                 (settling) --still so after settle_s--> nothing
 
 In: what holders ask, what actuators and the disk answer, samples, ticks. Out: what to read, write,
 raise, lower and tell. All GPUs of a holder are boosted or none: a replica is as fast as its slowest
 GPU. A raise is ordered only after the record on disk names the GPU and what to restore. A boost is
 given up when its holder is silent for longer than its lease, gone, or done; when a GPU refuses,
 clamps, is set by somebody else, is too hot, or was not heard of for `stale_s`. What has to be
-restored is ordered anew at every tick until it is read back.
+restored is ordered anew at every tick until it is read back. Where nobody knows what became of an
+order to raise (it was refused, or a dead supervisor gave it), it may still have its way: then the
+GPU *settles*, stays in the record, and is lowered again if it rises. A reading that is 0 or below
+what the GPU takes says nothing.
 
 Orders have to be carried out in their order, for one GPU one after the other.
 
@@ -63,6 +66,7 @@ _AWAITED: dict[Phase, Order] = {
     "setting": "raise",
     "held": "read",
     "restoring": "lower",
+    "settling": "read",
 }
 
 
@@ -136,7 +140,7 @@ def _no(state: State, ask: Ask, now_s: float) -> str:
         return f"{len(gpus)} GPUs were named, {len(set(gpus))} different ones"
     for lease in state.leases:
         if lease.gpu in gpus:
-            doing = "being restored" if lease.phase == "restoring" else "boosted for another"
+            doing = "boosted for another" if lease.holder else "being restored"
             return f"GPU {lease.gpu} is {doing}"
     if state.options.external_telemetry:
         for gpu in gpus:
@@ -162,8 +166,8 @@ def _found(state: State, found: Found, now_s: float) -> Turn:
     lease = _lease(state, found.gpu)
     if lease is None or _AWAITED.get(lease.phase) != found.after:
         return state, ()
-    if lease.phase == "restoring":
-        return _found_restoring(state, lease, found.watts)
+    if lease.phase in ("restoring", "settling"):
+        return _found_restoring(state, lease, found, now_s)
     if not state.options.external_telemetry:
         state = replace(state, seen_s={**state.seen_s, found.gpu: now_s})
     if lease.phase == "reading":
@@ -174,7 +178,7 @@ def _found(state: State, found: Found, now_s: float) -> Turn:
         return _give_up(state, lease.holder, why)
     if lease.phase == "held":
         return state, ()
-    state = _put(state, replace(lease, phase="held"))
+    state = _put(state, replace(lease, phase="held", sure=True))
     mine = [other for other in state.leases if other.holder == lease.holder]
     if any(other.phase != "held" for other in mine):
         return state, ()
@@ -184,6 +188,8 @@ def _found(state: State, found: Found, now_s: float) -> Turn:
 def _found_before(state: State, lease: Lease, found: Found) -> Turn:
     """Is this GPU as it should be before a boost? With the last one, the record is written."""
     gpu, watts, wanted_w = lease.gpu, found.watts, lease.set_point_w
+    if why := _nonsense(state, found):
+        return _give_up(state, lease.holder, f"GPU {gpu}: {why}")
     if not 0 < watts <= lease.nominal_w + state.options.tolerance_w:
         why = f"GPU {gpu} is at {watts:g} W, not at its nominal {lease.nominal_w:g} W or below"
         return _give_up(state, lease.holder, why)
@@ -202,19 +208,41 @@ def _found_before(state: State, lease: Lease, found: Found) -> Turn:
     return state, (Write(state.record),)
 
 
-def _found_restoring(state: State, lease: Lease, watts: float) -> Turn:
-    if watts <= lease.restore_w + state.options.tolerance_w:
-        state = replace(state, leases=tuple(x for x in state.leases if x.gpu != lease.gpu))
-        why = f"GPU {lease.gpu} is back at {watts:g} W"
-        return state, (Note("boost_restored", lease.gpu, why),)
-    return _trouble(state, lease, f"it was set to {lease.restore_w:g} W and reads {watts:g} W")
+def _nonsense(state: State, found: Found) -> str:
+    """Why no GPU can be at this; empty if it can."""
+    if not found.watts > 0:
+        return f"it reads {found.watts:g} W"
+    if found.watts < found.lowest_w - state.options.tolerance_w:
+        return f"it reads {found.watts:g} W and takes {found.lowest_w:g} W at the least"
+    return ""
+
+
+def _found_restoring(state: State, lease: Lease, found: Found, now_s: float) -> Turn:
+    """Back, or back and settling, or not. A GPU that reads less than what was set may be capped by
+    somebody, or be read wrongly: it settles as well."""
+    watts, tolerance_w = found.watts, state.options.tolerance_w
+    why = _nonsense(state, found)
+    if not why and watts > lease.restore_w + tolerance_w:
+        why = f"it was set to {lease.restore_w:g} W and reads {watts:g} W"
+    if why:
+        again = (Lower(lease.gpu, lease.restore_w),) if lease.phase == "settling" else ()
+        lease = replace(lease, phase="restoring", sure=lease.sure and not again)
+        state, notes = _trouble(_put(state, lease), lease, why)
+        return state, (*again, *notes)
+    if lease.phase == "restoring" and not (lease.sure and watts >= lease.restore_w - tolerance_w):
+        settling = replace(lease, phase="settling", good_s=now_s, trouble="")
+        return _put(state, settling), ()
+    if lease.phase == "settling" and now_s < lease.good_s + state.options.settle_s:
+        return state, ()
+    state = replace(state, leases=tuple(x for x in state.leases if x.gpu != lease.gpu))
+    return state, (Note("boost_restored", lease.gpu, f"GPU {lease.gpu} is back at {watts:g} W"),)
 
 
 def _refused(state: State, refused: Refused) -> Turn:
     lease = _lease(state, refused.gpu)
     if lease is None or _AWAITED.get(lease.phase) != refused.after:
         return state, ()
-    if lease.phase == "restoring":
+    if lease.phase in ("restoring", "settling"):
         return _trouble(state, lease, refused.why)
     if lease.phase == "held":
         return state, ()  # a check that failed is no news: the boost goes when it is stale
@@ -274,7 +302,7 @@ def _tick(state: State, now_s: float) -> Turn:
     for lease in state.leases:
         if lease.phase == "restoring" and lease.gpu not in ordered:
             more.append(Lower(lease.gpu, lease.restore_w))
-        elif lease.phase == "held":
+        elif lease.phase in ("held", "settling"):
             more.append(Read(lease.gpu))
     if state.on_disk != state.record:
         more.append(Write(state.record))

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-Phase: TypeAlias = Literal["reading", "recording", "setting", "held", "restoring"]
+Phase: TypeAlias = Literal["reading", "recording", "setting", "held", "restoring", "settling"]
 
 NO_NEWS = "no news of GPU"
 """How a refusal begins that another moment may mend."""
@@ -24,6 +24,8 @@ class LeaseOptions:
     """How far a set point that is read back may be from what was set."""
     external_telemetry: bool = False
     """News are samples from elsewhere; else every set point that is read counts as news."""
+    settle_s: float = 10.0
+    """How long an order to raise may still have its way of which nobody knows what became."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,8 @@ class Owed:
 @dataclass(frozen=True)
 class Lease:
     """One GPU that a holder wants boosted, or that has to be restored (then without a holder).
-    `restore_w` is what was read before anything was set."""
+    `restore_w` is what was read before anything was set. `sure`: the raise was read back, so that
+    none is on its way. `good_s`: since when a settling one reads as it should."""
 
     gpu: str
     holder: str
@@ -47,6 +50,8 @@ class Lease:
     phase: Phase
     restore_w: float = math.nan
     trouble: str = ""
+    sure: bool = False
+    good_s: float = math.nan
 
     @property
     def owed(self) -> Owed:
@@ -136,6 +141,7 @@ class Found:
     watts: float
     after: Order = "read"
     highest_w: float = math.inf
+    lowest_w: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import fcntl
 import json
-import math
 import os
 import signal
 import sys
@@ -31,8 +30,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from nonuniform.errors import BadInput, NonuniformError, RunFailed
-from nonuniform.power.actuators.base import Actuator, ActuatorRefused, lower_w
-from nonuniform.power.actuators.lanes import Answer, Call, Lanes, Reading
+from nonuniform.power.actuators.base import Actuator, ActuatorRefused, Reading, lower, read
+from nonuniform.power.actuators.lanes import Answer, Call, Lanes
 from nonuniform.power.lease import begin, step
 from nonuniform.power.lease_file import LeaseFile
 from nonuniform.power.lease_messages import socket_path
@@ -159,11 +158,10 @@ class Supervisor:
 
         def call() -> Reading:
             if isinstance(order, Lower):
-                return Reading(lower_w(actuator, gpu, order.watts, tolerance_w), math.inf)
+                return lower(actuator, gpu, order.watts, tolerance_w)
             if isinstance(order, Raise):
                 actuator.set_w(gpu, order.watts)
-                return Reading(actuator.read_w(gpu), math.inf)
-            return Reading(actuator.read_w(gpu), actuator.limits_w(gpu).highest_w)
+            return read(actuator, gpu)
 
         return call
 
@@ -171,7 +169,7 @@ class Supervisor:
         after = _after(order)
         if isinstance(said, ActuatorRefused):
             return Refused(order.gpu, str(said), after)
-        return Found(order.gpu, said.watts, after, said.highest_w)
+        return Found(order.gpu, said.watts, after, said.highest_w, said.lowest_w)
 
     def _write(self, write: Write) -> Event:
         try:

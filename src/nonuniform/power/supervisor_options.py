@@ -56,7 +56,8 @@ class _Parser(argparse.ArgumentParser):
 
 def parse(arguments: Sequence[str] | None) -> SupervisorWishes:
     given = _parser().parse_args(arguments)
-    lease = LeaseOptions(given.stale_s, given.tolerance_w, given.telemetry is not None)
+    telemetry = given.telemetry is not None
+    lease = LeaseOptions(given.stale_s, given.tolerance_w, telemetry, given.settle_s)
     if given.stale_s <= given.period_s:
         raise BadInput(
             f"--stale-s {given.stale_s:g}: must be above --period-s {given.period_s:g}, "
@@ -97,6 +98,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--stale-s", type=_above_0, default=10.0, help="a boost ends this long after the last news")
     add("--telemetry", type=Path, help="JSON file with news of the GPUs, see the docs")
     add("--tolerance-w", type=_above_0, default=1.0, help="how exactly a set point is read back")
+    add("--settle-s", type=_above_0, default=10.0, help="how late a raise may still happen")
     add("--stop-s", type=_above_0, default=30.0, help="how long restoring may take at the end")
     add("--until-idle", action="store_true", help="end when nobody holds or wants a boost")
     add("--actuator", required=True, metavar="|".join(KINDS))

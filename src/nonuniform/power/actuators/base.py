@@ -8,8 +8,9 @@ A *set point* is the cap that the GPU obeys, not what it draws.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 
 class ActuatorRefused(Exception):
@@ -22,6 +23,14 @@ class LimitsW:
 
     lowest_w: float
     highest_w: float
+
+
+class Reading(NamedTuple):
+    """A set point that was read, and the limits of the GPU."""
+
+    watts: float
+    highest_w: float
+    lowest_w: float = 0.0
 
 
 class Actuator(Protocol):
@@ -38,14 +47,31 @@ class Actuator(Protocol):
     def limits_w(self, gpu: str) -> LimitsW: ...
 
 
-def lower_w(actuator: Actuator, gpu: str, watts: float, tolerance_w: float) -> float:
-    """Take a set point down to `watts`, and read it back. One that somebody has lowered further
-    in the meantime stays, since nobody may be boosted by what only takes boosts back."""
+def read(actuator: Actuator, gpu: str) -> Reading:
+    limits = actuator.limits_w(gpu)
+    return Reading(actuator.read_w(gpu), limits.highest_w, limits.lowest_w)
+
+
+def lower(actuator: Actuator, gpu: str, watts: float, tolerance_w: float) -> Reading:
+    """Set a GPU to `watts`, and read it back. It is set even where that is what it reads: an older
+    order to raise it may still be on its way. One that somebody has lowered further in the meantime
+    stays, since nobody may be boosted by what only takes boosts back; unless it reads what no GPU
+    can be at, which says nothing."""
+    lowest_w = _lowest_w(actuator, gpu)
     try:
         now_w = actuator.read_w(gpu)
-        if now_w <= watts + tolerance_w:
-            return now_w
+        if now_w > 0 and lowest_w - tolerance_w <= now_w < watts:
+            if now_w < watts - tolerance_w:
+                return Reading(now_w, math.inf, lowest_w)
+            watts = now_w
     except ActuatorRefused:
         pass  # it may still obey
     actuator.set_w(gpu, watts)
-    return actuator.read_w(gpu)
+    return Reading(actuator.read_w(gpu), math.inf, lowest_w)
+
+
+def _lowest_w(actuator: Actuator, gpu: str) -> float:
+    try:
+        return actuator.limits_w(gpu).lowest_w
+    except ActuatorRefused:
+        return 0.0  # not known, and no reason to leave a GPU raised

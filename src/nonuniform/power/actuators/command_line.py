@@ -5,19 +5,23 @@ In: argument lists in which `{gpu}` and `{watts}` stand for what is set, such as
 shell, with nothing to read and within a time. Reading: one number on the output, perhaps with ` W`
 behind it.
 
-Does not know whether a command that ran out of time will still have its way later.
+A command does not outlive this process: the kernel kills it when the thread that started it is
+gone, and its group is killed when it has ended. Not so what it leaves in a session of its own, what
+runs set-user-id (`sudo`), what a command started when this process is killed, or what it has told
+another machine: whether such a thing has its way later is not known here.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import math
 import os
 import re
 import shlex
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from nonuniform.errors import BadInput
@@ -25,6 +29,8 @@ from nonuniform.power.actuators.base import ActuatorRefused, LimitsW
 
 _PLACE = re.compile(r"\{([^{}]*)\}")
 _DYING_S = 1.0
+_PR_SET_PDEATHSIG = 1
+_C = ctypes.CDLL(None)  # here, as nothing may be loaded between fork and exec
 
 
 @dataclass(frozen=True)
@@ -84,7 +90,7 @@ def number(text: str, unit: str) -> float:
 
 
 def run(argv: Sequence[str], timeout_s: float) -> str:
-    """What the command prints; it and all that it started are gone when this returns."""
+    """What the command prints; it and all that is left of its group are gone when this returns."""
     try:
         process = subprocess.Popen(
             argv,
@@ -94,24 +100,41 @@ def run(argv: Sequence[str], timeout_s: float) -> str:
             text=True,
             errors="replace",
             start_new_session=True,
+            preexec_fn=_dies_with(os.getpid()),
         )
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
         raise ActuatorRefused(f"{argv[0]} does not start: {error}") from None
     try:
         out, complaint = process.communicate(timeout=timeout_s)
     except subprocess.TimeoutExpired:
         _end(process)
         raise ActuatorRefused(f"{argv[0]} gave no answer within {timeout_s:g} s") from None
+    _kill_group(process)
     if process.returncode != 0:
         said = " ".join(complaint.split())[:200]
         raise ActuatorRefused(f"{argv[0]} ended with status {process.returncode}: {said}")
     return out
 
 
+def _dies_with(parent: int) -> Callable[[], None]:
+    """For the child, before it becomes the command."""
+
+    def prepare() -> None:
+        _C.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+        if os.getppid() != parent:  # it died before that was asked for
+            os._exit(1)
+
+    return prepare
+
+
+def _kill_group(process: subprocess.Popen[str]) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
 def _end(process: subprocess.Popen[str]) -> None:
     """The whole group: a child of the command may hold the pipes open for ever."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
+    _kill_group(process)
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.communicate(timeout=_DYING_S)
     for pipe in (process.stdout, process.stderr):

@@ -11,17 +11,8 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from queue import SimpleQueue
-from typing import NamedTuple
 
-from nonuniform.power.actuators.base import ActuatorRefused
-
-
-class Reading(NamedTuple):
-    """A set point that was read, and the highest that the GPU takes."""
-
-    watts: float
-    highest_w: float
-
+from nonuniform.power.actuators.base import ActuatorRefused, Reading
 
 Call = Callable[[], Reading]
 Answer = Reading | ActuatorRefused
