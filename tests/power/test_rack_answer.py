@@ -14,6 +14,7 @@ from nonuniform.power.policy import boost
 from nonuniform.power.rack_answer import answer
 from nonuniform.power.rack_command import rack
 from nonuniform.power.rack_file import load_rack_file
+from nonuniform.power.show import rack_text, spec_sheet
 from nonuniform.power.thermal import steady
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "rack.toml"
@@ -134,3 +135,89 @@ def test_files_that_cannot_be(tmp_path: Path, text: str, told: str) -> None:
 def test_a_sheet_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"--spec .*nowhere"):
         rack(EXAMPLE, tmp_path / "nowhere" / "sheet.md")
+
+
+SMALL_SHELVES = CAPPED + "[rack]\nshelves = 6\nshelf_w = 28000\n"
+
+
+@pytest.mark.parametrize("survive", [4, 8])
+def test_a_lost_shelf_is_judged_where_it_is_worst(tmp_path: Path, survive: int) -> None:
+    """With 4 lost the boost is at 1192 W; with 5 it is refused, and the set point is lower."""
+    text = SMALL_SHELVES.replace("survive = 4", f"survive = {survive}")
+    values = ask(tmp_path, text + "overload_s = 0.5\n")
+    loss = values["shelf_loss"]
+    assert (loss["failed"], loss["needed"], loss["rack_down"]) == (4, True, False)
+    assert loss["from_w"] == pytest.approx(1192.2, abs=0.1)
+    assert 68 * loss["set_point_w"] == pytest.approx(4 * 28_000 - 33_600 - 4 * 343)
+    assert loss["w_per_s"] == pytest.approx(68 * (loss["from_w"] - loss["set_point_w"]) / 0.5)
+
+
+def test_the_sheet_asks_for_the_ramp_of_lost_shelves_too(tmp_path: Path) -> None:
+    values = ask(tmp_path, SMALL_SHELVES + "overload_s = 0.5\n")
+    needed = values["needed"]
+    assert needed["ramp_w_per_s"] == pytest.approx(68 * 192.2 / 10, rel=1e-3)
+    assert needed["ramp_high_w_per_s"] == pytest.approx(68 * 200 / 10)
+    assert needed["ramp_down_w_per_s"] == values["shelf_loss"]["w_per_s"]
+    sheet = spec_sheet(values)
+    assert "| ramp, up | 1307 W/s | 1360 W/s |" in sheet
+    assert "| ramp, down | 8092 W/s | 8092 W/s |" in sheet
+    assert "within 0.5 s, sooner than a supervisor that looks once a second" in sheet
+    assert "| ramp, down | at once | at once |" in spec_sheet(ask(tmp_path, SMALL_SHELVES))
+    slow = spec_sheet(ask(tmp_path, SMALL_SHELVES + "overload_s = 5\n"))
+    assert "within 5 s\n" in slow
+
+
+def test_shelves_that_leave_less_than_idle_take_the_rack_down(tmp_path: Path) -> None:
+    values = ask(tmp_path, CAPPED + "[rack]\nshelves = 2\nshelf_w = 120000\n")
+    assert values["shelf_loss"]["rack_down"]
+    assert "2 shelves lost at 1192 W: the rack goes down, 0 W per GPU" in rack_text(values)
+
+
+def test_a_ramp_that_is_too_slow_binds_first(tmp_path: Path) -> None:
+    values = ask(tmp_path, CAPPED + "[rack]\nramp_w_per_s = 100\n[need]\nreach_s = 10\n")
+    first = values["binds_first"]
+    assert (first["limit"], first["failed"], first["reached"]) == ("ramp", 1, True)
+    assert first["set_point_w"] == pytest.approx(1000 + 100 * 10 / 71)
+    assert values["needed"]["ramp_s"] == pytest.approx(130.7, abs=0.1)
+
+
+def test_a_nominal_that_is_too_hot_is_told_and_still_has_a_set_point(tmp_path: Path) -> None:
+    near, hot = (
+        ask(tmp_path, f"{CAPPED}[cooling]\ninlet_c = {inlet_c}\ninlet_step_c = 3\n")
+        for inlet_c in (53.9, 54.1)
+    )
+    assert near["boost_ceiling"]["set_point_w"] == pytest.approx(1001.8, abs=0.1)
+    assert hot["boost_ceiling"]["set_point_w"] == pytest.approx(995.7, abs=0.1)
+    assert "nominal is already too hot" not in rack_text(near)
+    for said in (rack_text(hot), spec_sheet(hot)):
+        assert "nominal is already too hot" in said
+        assert "995.7 W end below" in said
+
+
+def test_the_sheet_says_that_no_flow_is_enough(tmp_path: Path) -> None:
+    sheet = spec_sheet(ask(tmp_path, CAPPED + "[cooling]\ninlet_c = 86\n"))
+    assert "| flow of the domain, for good | no flow is enough | no flow is enough |" in sheet
+    assert "not known" not in sheet
+
+
+def test_the_sheet_has_feed_row_ceiling_inlet_and_time(tmp_path: Path) -> None:
+    row = "[rack]\nrow_budget_w = 430000\nracks_in_row = 4\nboosted_racks = 2\n"
+    values = ask(tmp_path, CAPPED + row + "[cooling]\ninlet_step_c = 3\n[need]\nseconds = 600\n")
+    sheet, needed = spec_sheet(values), values["needed"]
+    assert needed["row"]["needed_w"] == pytest.approx(4 * 105_600 + 2 * needed["headroom_w"])
+    assert "| row of 4 racks, 2 of them boosted, of 430.00 kW | 443.29 kW | 444.92 kW |" in sheet
+    assert "| whole rack, from a feed of 120.00 kW | 116.05 kW | 116.86 kW |" in sheet
+    assert "| freed by 4 failed GPUs | 2.63 kW |" in sheet
+    assert "| performance there, nominal is 1 (extrapolated) | 1.0313 | 1.0233 |" in sheet
+    assert "must last 600 s and be in place within 10 s" in sheet
+    assert "which may rise by 3 degC before anybody reads it" in sheet
+    assert "| a boost lasts | for good | for good |" in sheet
+    assert "row of" not in spec_sheet(ask(tmp_path, CAPPED))
+
+
+def test_every_figure_above_nominal_is_marked(tmp_path: Path) -> None:
+    """Also where nothing is asked for: the highest performance is never a measured one."""
+    values = ask(tmp_path, CAPPED.replace("survive = 4", "survive = 0"))
+    assert values["note"]
+    (row,) = [line for line in rack_text(values).splitlines() if line.startswith("     0")]
+    assert row.endswith(f"{values['rows'][0]['ceiling']['performance']['value']:.4f} *")

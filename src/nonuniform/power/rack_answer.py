@@ -1,8 +1,8 @@
 """What a rack must have so that its survivors keep up: the answer of `nonuniform rack`.
 
 In: `RackFile`. Out: plain values, ready for JSON: a row for each number of lost GPUs, and what
-holds for all of them. None stands for "for good" (seconds), "no flow is enough" (flow) or "not
-known" (shelves). Does not know: how it is shown, or what it costs.
+holds for all of them. None stands for "for good" (seconds), "no flow is enough" (flow), "not known"
+(shelves) or "at once" (W/s). Does not know: how it is shown, or what it costs.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 from nonuniform.power.ceiling import Ceiling, ceiling
 from nonuniform.power.policy import boost
-from nonuniform.power.rack import Rack, rack_w, ramp_s, shed, shelves_for
+from nonuniform.power.rack import Rack, budget, rack_w, ramp_s, shed, shelves_for
 from nonuniform.power.rack_file import RackFile
 from nonuniform.power.thermal import Cooling, flow_for, lasts_s, steady, time_constants_s
 
@@ -21,6 +21,7 @@ NOTE = (
     "extrapolated: no measurement of a GPU above its nominal set point was found; the band is what "
     "the measured curves of other GPUs and one published simulation leave open"
 )
+SUPERVISOR_S = 1.0  # how often the one that holds boosts looks
 Values = dict[str, Any]
 
 
@@ -29,20 +30,24 @@ def answer(file: RackFile) -> Values:
     rows = [_row(file, failed) for failed in range(file.survive + 1)]
     reachable = [row for row in rows if row["needed_w"]["value"] <= rack.gpu.ceiling_w]
     top = ceiling(rack, file.survive, cooling, file.seconds)
-    extrapolated = any(row["needed_w"]["extrapolated"] for row in rows)
+    told = (*rows, {"needed_w": asdict(top.performance)})
+    extrapolated = any(row["needed_w"]["extrapolated"] for row in told)
+    loss = _shelf_loss(rack, rows)
     return {
         "rack": entry.name,
         "domain_gpus": rack.domain_gpus,
         "survive": file.survive,
         "inlet_c": cooling.inlet_c,
+        "inlet_step_c": cooling.inlet_step_c,
         "nominal_w": rack.gpu.nominal_w,
         "ceiling_w": rack.gpu.ceiling_w,
         "rack_nominal_w": rack.nominal_w,
+        "feed_w": rack.feed_w,
         "seconds": _or_none(file.seconds),
-        "needed": _needed(file, reachable),
+        "needed": {**_needed(file, reachable), **_ramps(rack, reachable, loss)},
         "boost_ceiling": _ceiling(top),
         "binds_first": _binds_first(rows),
-        "shelf_loss": _shelf_loss(rack, file.survive, rows[-1]["set_point_w"]),
+        "shelf_loss": loss,
         "sensors": _sensors(file, min(top.set_point_w, rack.gpu.ceiling_w)),
         "time_constants_s": list(time_constants_s(cooling)),
         "rows": rows,
@@ -72,6 +77,7 @@ def _row(file: RackFile, failed: int) -> Values:
         "limit": found.limit,
         "reason": found.reason,
         "rack_w": rack_w(rack, failed, wanted_w),
+        "freed_w": budget(rack, failed).freed_w,
         "headroom_w": _headroom_w(rack, failed, wanted_w),
         "headroom_high_w": _headroom_w(rack, failed, max(needed.high, rack.gpu.nominal_w)),
         "shelves": shelves_for(rack, rack_w(rack, failed, wanted_w)) or None,
@@ -91,34 +97,67 @@ def _needed(file: RackFile, rows: list[Values]) -> Values:
     nominal_w = rack.gpu.nominal_w
     most = max(row["needed_w"]["value"] for row in rows)
     high = min(rack.gpu.ceiling_w, max(row["needed_w"]["high"] for row in rows))
-    rise_w = max((rack.domain_gpus - r["failed"]) * _above(r, nominal_w) for r in rows)
-    lasting = [row["lasts_s"] for row in rows if row["lasts_s"] is not None]
+    start = steady(cooling, nominal_w)
+    lasting, lasting_high = (
+        lasts_s(start, max(watts, nominal_w), cooling.throttle_c) for watts in (most, high)
+    )
     flow = needed_flow(cooling, max(most, nominal_w))
     flow_high = needed_flow(cooling, max(high, nominal_w))
     peak_w = max(row["rack_w"] for row in rows)
     peak_high_w = max(rack_w(rack, r["failed"], _capped(r, rack)) for r in rows)
     return {
         "losses": max(row["failed"] for row in rows),
+        "freed_w": max(row["freed_w"] for row in rows),
         "headroom_w": max(0.0, peak_w - rack.nominal_w),
         "headroom_high_w": max(0.0, peak_high_w - rack.nominal_w),
         "per_gpu_w": max(most, nominal_w) - nominal_w,
         "per_gpu_high_w": max(high, nominal_w) - nominal_w,
         "rack_w": peak_w,
         "rack_high_w": peak_high_w,
+        "row": _row_budget(rack, peak_w, peak_high_w),
         "shelves": shelves_for(rack, peak_w) or None,
         "shelves_high": shelves_for(rack, peak_high_w) or None,
         "flow_l_per_min_gpu": _or_none(flow),
         "flow_l_per_min": _or_none(flow * rack.domain_gpus),
         "flow_high_l_per_min": _or_none(flow_high * rack.domain_gpus),
-        "ramp_w_per_s": rise_w / file.entry.rack.reach_s,
-        "ramp_s": ramp_s(rack, 0.0, rise_w) if rack.ramp_w_per_s else None,
-        "reach_s": file.entry.rack.reach_s,
-        "lasts_s": min(lasting, default=None),
+        "lasts_s": _or_none(lasting),
+        "lasts_high_s": _or_none(lasting_high),
     }
 
 
-def _above(row: Values, nominal_w: float) -> float:
-    return float(max(0.0, row["needed_w"]["value"] - nominal_w))
+def _row_budget(rack: Rack, peak_w: float, peak_high_w: float) -> Values:
+    """What the racks of a row draw with so many of them boosted."""
+    still_w = (rack.racks_in_row - rack.boosted_racks) * rack.nominal_w
+    return {
+        "racks": rack.racks_in_row,
+        "boosted": rack.boosted_racks,
+        "budget_w": rack.row_budget_w or None,
+        "needed_w": still_w + rack.boosted_racks * max(peak_w, rack.nominal_w),
+        "needed_high_w": still_w + rack.boosted_racks * max(peak_high_w, rack.nominal_w),
+    }
+
+
+def _ramps(rack: Rack, rows: list[Values], loss: Values | None) -> Values:
+    """How fast the rack must go up for a boost, and down if shelves are lost under one."""
+    nominal_w = rack.gpu.nominal_w
+    rise_w, rise_high_w = (
+        max((rack.domain_gpus - r["failed"]) * (watts(r, rack) - nominal_w) for r in rows)
+        for watts in (_wanted, _capped)
+    )
+    down = (loss["w_per_s"] if loss["needed"] else 0.0) if loss else 0.0
+    up, up_high = rise_w / rack.reach_s, rise_high_w / rack.reach_s
+    return {
+        "ramp_w_per_s": up,
+        "ramp_high_w_per_s": up_high,
+        "ramp_down_w_per_s": None if down is None else max(up, down),
+        "ramp_down_high_w_per_s": None if down is None else max(up_high, down),
+        "ramp_s": ramp_s(rack, 0.0, rise_w) if rack.ramp_w_per_s else None,
+        "reach_s": rack.reach_s,
+    }
+
+
+def _wanted(row: Values, rack: Rack) -> float:
+    return float(max(rack.gpu.nominal_w, row["needed_w"]["value"]))
 
 
 def _capped(row: Values, rack: Rack) -> float:
@@ -148,21 +187,33 @@ def _binds_first(rows: list[Values]) -> Values:
     }
 
 
-def _shelf_loss(rack: Rack, failed: int, set_point_w: float) -> Values | None:
-    """The first loss that the spare shelves do not cover, under the last row's set point."""
+def _shelf_loss(rack: Rack, rows: list[Values]) -> Values | None:
+    """The first loss that the spare shelves do not cover, where it is worst: under the set point
+    of a row that is granted, or else under that of the healthy rack."""
     lost = rack.spare_shelves + 1
     if not rack.shelves or lost > rack.shelves:
         return None
-    after = shed(rack, failed, set_point_w, lost)
+    held = [row for row in rows if row["granted"]] or rows[:1]
+    row = max(held, key=lambda row: _surplus_w(rack, row, lost))
+    after = shed(rack, row["failed"], row["set_point_w"], lost)
     return {
         "shelves_lost": lost,
-        "failed": failed,
-        "from_w": set_point_w,
+        "failed": row["failed"],
+        "from_w": row["set_point_w"],
         "set_point_w": after.set_point_w,
         "needed": after.needed,
         "within_s": after.within_s if after.needed else None,
         "w_per_s": _or_none(after.w_per_s) if after.needed else 0.0,
+        "by_supervisor": not after.needed or after.within_s > SUPERVISOR_S,
+        "rack_down": after.set_point_w < rack.gpu.idle_w,
+        "idle_w": rack.gpu.idle_w,
     }
+
+
+def _surplus_w(rack: Rack, row: Values, lost: int) -> float:
+    """That the rack draws above what is left; below 0 where all of it is carried."""
+    left = budget(rack, row["failed"], lost)
+    return float((rack.domain_gpus - row["failed"]) * (row["set_point_w"] - left.per_gpu_w))
 
 
 def needed_flow(cooling: Cooling, watts: float) -> float:

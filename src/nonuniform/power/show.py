@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 Values = dict[str, Any]
-_WIDTHS = (6, 7, 24, 9, 9, 10, 9, 7, 9)
+_WIDTHS = (6, 7, 24, 9, 9, 10, 9, 7, 10)
 _HEADS = (
     "failed",
     "need",
@@ -33,14 +33,15 @@ def rack_text(values: Values) -> str:
         "",
         f"headroom {_kw(needed['headroom_w'], needed['headroom_high_w'])} above the rack's "
         f"{values['rack_nominal_w'] / 1e3:.4g} kW" + _losses(values) + _word(values),
-        f"ramp {needed['ramp_w_per_s']:.4g} W/s to be there within {needed['reach_s']:g} s"
-        + _ramp(needed),
+        f"ramp {needed['ramp_w_per_s']:.4g} W/s (at worst {needed['ramp_high_w_per_s']:.4g}) to be "
+        f"there within {needed['reach_s']:g} s{_ramp(needed)}{_ramp_down(values)}",
         f"shelves {_count(needed['shelves'], needed['shelves_high'])}; flow "
         f"{_flow(needed['flow_l_per_min'], needed['flow_high_l_per_min'])}",
-        f"boost ceiling {_ceiling(values['boost_ceiling'])}; time limit {_time(needed['lasts_s'])}",
+        f"boost ceiling {_ceiling(values['boost_ceiling'])}; lasts {_time(needed['lasts_s'])}",
         _binds_first(values["binds_first"]),
         *_shelf_lines(values["shelf_loss"]),
     ]
+    lines += _too_hot(values)
     lines += [f"  {row['failed']} failed: {row['reason']}" for row in values["rows"][1:]]
     if values["assumed"]:
         lines.append(f"assumed, not published: {', '.join(values['assumed'])}")
@@ -57,23 +58,18 @@ def spec_sheet(values: Values) -> str:
         "",
         f"So that {needed['losses']} lost GPUs of a domain of {values['domain_gpus']} do not slow "
         f"its replica down: the survivors are raised from {values['nominal_w']:g} W to at most "
-        f"{values['ceiling_w']:g} W each. All of it at an inlet of {values['inlet_c']:g} degC.",
+        f"{values['ceiling_w']:g} W each. A boost must last {_time(values['seconds'])} and be in "
+        f"place within {needed['reach_s']:g} s. All of it at an inlet of "
+        f"{values['inlet_c']:g} degC, which may rise by {values['inlet_step_c']:g} degC before "
+        "anybody reads it.",
         "",
         "| requirement | figure | worst case of the band |",
         "|---|---|---|",
-        f"| headroom of the rack | {needed['headroom_w'] / 1e3:.2f} kW | "
-        f"{needed['headroom_high_w'] / 1e3:.2f} kW |",
-        f"| headroom of one GPU | {needed['per_gpu_w']:.0f} W | {needed['per_gpu_high_w']:.0f} W |",
-        f"| whole rack | {needed['rack_w'] / 1e3:.2f} kW | {needed['rack_high_w'] / 1e3:.2f} kW |",
-        f"| ramp, up and down | {needed['ramp_w_per_s']:.0f} W/s | |",
-        f"| power shelves, spare ones included | {_or(needed['shelves'])} | "
-        f"{_or(needed['shelves_high'])} |",
-        f"| flow of the domain | {_or(needed['flow_l_per_min'], '.1f')} l/min | "
-        f"{_or(needed['flow_high_l_per_min'], '.1f')} l/min |",
-        f"| a boost lasts | {_time(needed['lasts_s'])} | |",
+        *(f"| {' | '.join(row)} |" for row in _requirements(values)),
         "",
         *(_shelf_lines(values["shelf_loss"])),
         _binds_first(values["binds_first"]),
+        *_too_hot(values),
         "",
         "| sensor | period | why |",
         "|---|---|---|",
@@ -88,10 +84,61 @@ def spec_sheet(values: Values) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _requirements(values: Values) -> list[tuple[str, str, str]]:
+    """(what, figure, at the worst edge of the band)"""
+    needed, top = values["needed"], values["boost_ceiling"]
+    mark = " (extrapolated)" if top["performance"]["extrapolated"] else ""
+    best, least = top["performance"]["value"], top["performance"]["low"]
+    return [
+        ("headroom of the rack, less what failed GPUs free", *_kws(needed, "headroom")),
+        (f"freed by {needed['losses']} failed GPUs", f"{needed['freed_w'] / 1e3:.2f} kW", ""),
+        (
+            "headroom of one GPU",
+            f"{needed['per_gpu_w']:.0f} W",
+            f"{needed['per_gpu_high_w']:.0f} W",
+        ),
+        (f"whole rack, from a feed of {values['feed_w'] / 1e3:.2f} kW", *_kws(needed, "rack")),
+        *_row_budget(needed["row"]),
+        ("power shelves, spare ones included", *_pair(needed, "shelves", "", "", "not known")),
+        ("ramp, up", *_pair(needed, "ramp", "_w_per_s", " W/s", "at once", ".0f")),
+        ("ramp, down", *_pair(needed, "ramp_down", "_w_per_s", " W/s", "at once", ".0f")),
+        (
+            "flow of the domain, for good",
+            *_pair(needed, "flow", "_l_per_min", " l/min", "no flow is enough", ".1f"),
+        ),
+        ("a boost lasts", *_pair(needed, "lasts", "_s", " s", "for good", ".4g")),
+        ("boost ceiling of a GPU", f"{top['set_point_w']:.0f} W", ""),
+        (f"performance there, nominal is 1{mark}", f"{best:.4f}", f"{least:.4f}"),
+    ]
+
+
+def _kws(needed: Values, name: str) -> tuple[str, str]:
+    return f"{needed[f'{name}_w'] / 1e3:.2f} kW", f"{needed[f'{name}_high_w'] / 1e3:.2f} kW"
+
+
+def _pair(
+    needed: Values, name: str, rest: str, unit: str, none: str, how: str = ""
+) -> tuple[str, str]:
+    """The figure and its worst case, under `name`, perhaps `_high`, and `rest`."""
+    figure, worst = (
+        none if value is None else f"{value:{how}}{unit}"
+        for value in (needed[name + rest], needed[f"{name}_high{rest}"])
+    )
+    return figure, worst
+
+
+def _row_budget(row: Values) -> list[tuple[str, str, str]]:
+    if row["racks"] == 1 and row["budget_w"] is None:
+        return []
+    there = "" if row["budget_w"] is None else f", of {row['budget_w'] / 1e3:.2f} kW"
+    what = f"row of {row['racks']} racks, {row['boosted']} of them boosted{there}"
+    return [(what, *_kws(row, "needed"))]
+
+
 def _cells(row: Values) -> tuple[str, ...]:
     watts = row["needed_w"]
     mark = " *" if watts["extrapolated"] else ""
-    flow = row["flow_l_per_min_gpu"]
+    flow, highest = row["flow_l_per_min_gpu"], row["ceiling"]["performance"]
     return (
         str(row["failed"]),
         f"{row['need']:.4f}",
@@ -101,7 +148,7 @@ def _cells(row: Values) -> tuple[str, ...]:
         f"{row['headroom_w'] / 1e3:+.2f} kW",
         "none" if flow is None else f"{flow:.3g}",
         _or(row["shelves"], ""),
-        f"{row['ceiling']['performance']['value']:.4f}",
+        f"{highest['value']:.4f}" + (" *" if highest["extrapolated"] else ""),
     )
 
 
@@ -134,6 +181,15 @@ def _ramp(needed: Values) -> str:
     return "" if needed["ramp_s"] is None else f"; the rack takes {needed['ramp_s']:.3g} s"
 
 
+def _ramp_down(values: Values) -> str:
+    """Only where lost shelves ask for it."""
+    loss = values["shelf_loss"]
+    if loss is None or not loss["needed"] or loss["rack_down"]:
+        return ""
+    pace = loss["w_per_s"]
+    return "; down at once" if pace is None else f"; down at {pace:.4g} W/s"
+
+
 def _count(shelves: int | None, high: int | None) -> str:
     return "not known" if shelves is None else f"{shelves} (at worst {high})"
 
@@ -153,7 +209,15 @@ def _ceiling(top: Values) -> str:
 
 
 def _time(seconds: float | None) -> str:
-    return "none, for good" if seconds is None else f"{seconds:.4g} s"
+    return "for good" if seconds is None else f"{seconds:.4g} s"
+
+
+def _too_hot(values: Values) -> list[str]:
+    """Supply always carries the nominal set point: only heat refuses it."""
+    healthy = values["rows"][0]
+    if healthy["granted"]:
+        return []
+    return [f"nominal is already too hot: {healthy['reason'].removeprefix('temperature: ')}"]
 
 
 def _period(seconds: float) -> str:
@@ -179,5 +243,10 @@ def _shelf_lines(loss: Values | None) -> list[str]:
     lost = f"{loss['shelves_lost']} shelves lost at {loss['from_w']:.4g} W"
     if not loss["needed"]:
         return [f"{lost}: the set point may stay"]
+    left = f"{loss['set_point_w']:.4g} W per GPU"
+    if loss["rack_down"]:
+        return [f"{lost}: the rack goes down, {left} are less than idle_w = {loss['idle_w']:g}"]
     soon = f"within {loss['within_s']:g} s" if loss["within_s"] else "at once"
-    return [f"{lost}: down to {loss['set_point_w']:.4g} W per GPU {soon}"]
+    if not loss["by_supervisor"]:
+        soon += ", sooner than a supervisor that looks once a second: by hardware alone"
+    return [f"{lost}: down to {left} {soon}"]
