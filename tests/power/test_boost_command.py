@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import subprocess
@@ -45,11 +46,14 @@ HOLD = """
 import sys
 from pathlib import Path
 from nonuniform.errors import NonuniformError
+from nonuniform.power import boost_command
 from nonuniform.power.actuators.choose import ActuatorChoice
 from nonuniform.power.boost_command import BoostWishes, hold, plan
 
-rack, file, folder = map(Path, sys.argv[1:])
-wishes = BoostWishes(2, 2.0, ActuatorChoice("fake", fake_folder=folder), file, ("0", "1"))
+rack, file, folder = map(Path, sys.argv[1:4])
+boost_command._RESTORE_S = float(sys.argv[4])
+choice = ActuatorChoice("fake", fake_folder=folder, call_s=1.0)
+wishes = BoostWishes(2, 2.0, choice, file, ("0", "1"), settle_s=0.5)
 try:
     hold(plan(rack, wishes), wishes, lambda line: print(line, flush=True))
 except NonuniformError as error:
@@ -131,10 +135,24 @@ def test_wrong_options_are_told_before_anything_starts(rack_file: Path, tmp_path
     for choice, said in (
         (ActuatorChoice("command"), "--set-command"),
         (ActuatorChoice("magic"), "--actuator magic"),
+        (ActuatorChoice("dry-run", l_per_min_per_w=-1.0), "--l-per-min-per-w -1: there is no"),
+        (ActuatorChoice("nvml", l_per_min_per_w=math.nan), "--l-per-min-per-w nan: there is no"),
+        (
+            ActuatorChoice("nvml", valve_set_command="v {gpu} {flow}"),
+            "--l-per-min-per-w is missing",
+        ),
+        (
+            ActuatorChoice("nvml", valve_set_command="v {gpu} {flow}", l_per_min_per_w=-1.0),
+            "--l-per-min-per-w -1: must be a number above 0",
+        ),
+        (
+            ActuatorChoice("dry-run", valve_read_command="v {gpu}", l_per_min_per_w=0.1),
+            "--valve-set-command",
+        ),
     ):
         bad = BoostWishes(2, 10.0, choice, tmp_path / "boost.json")
         with pytest.raises(BadInput, match=said):
-            hold(plan(rack_file, bad), bad, print)
+            plan(rack_file, bad)
     assert list(tmp_path.iterdir()) == [rack_file]
 
 
@@ -149,14 +167,14 @@ def test_the_record_is_where_the_next_command_looks(monkeypatch: pytest.MonkeyPa
 class Held:
     """A command that holds a boost of two fake GPUs, and the supervisor that it started."""
 
-    def __init__(self, rack: Path, folder: Path) -> None:
+    def __init__(self, rack: Path, folder: Path, restore_s: float) -> None:
         self.gpus = FakeGpus(folder / "gpus", LimitsW(200.0, 1200.0))
         self.gpus.folder.mkdir()
         for gpu in "01":
             self.gpus.put(gpu, 1000.0)
         self.file = folder / "boost.json"
         self.process = subprocess.Popen(
-            [sys.executable, "-c", HOLD, str(rack), str(self.file), str(self.gpus.folder)],
+            [sys.executable, "-c", HOLD, rack, self.file, self.gpus.folder, str(restore_s)],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -193,8 +211,13 @@ class Held:
 
 
 @pytest.fixture
-def held(rack_file: Path, tmp_path: Path) -> Iterator[Held]:
-    held = Held(rack_file, tmp_path)
+def restore_s() -> float:
+    return 30.0
+
+
+@pytest.fixture
+def held(rack_file: Path, tmp_path: Path, restore_s: float) -> Iterator[Held]:
+    held = Held(rack_file, tmp_path, restore_s)
     assert "held: 2 GPUs were set and read back" in held.line()
     assert min(held.watts()) > 1000.0
     yield held
@@ -208,6 +231,38 @@ def test_ctrl_c_gives_it_back(held: Held) -> None:
     assert held.process.returncode == 0
     assert held.watts() == [1000.0, 1000.0]
     assert LeaseFile(held.file, "fake").read() == ()
+
+
+@pytest.mark.parametrize("restore_s", [0.0])
+def test_ctrl_c_with_a_gpu_that_stays_up_is_no_success(held: Held) -> None:
+    refuses = held.gpus.folder / "1.refuses"
+    refuses.write_text("busy")
+    held.process.send_signal(signal.SIGINT)
+    out, _ = held.process.communicate(timeout=WAIT_S)
+    refuses.unlink()
+    assert f"not all set points are back yet; {held.file} says which" in out
+    assert held.process.returncode == 3
+    held.until(lambda: held.watts() == [1000.0, 1000.0])
+
+
+def test_a_supervisor_with_other_options_is_not_used(held: Held, rack_file: Path) -> None:
+    before = held.watts()
+    for choice, stale_s, said in (
+        (
+            ActuatorChoice("fake", fake_folder=held.gpus.folder, call_s=1.0),
+            5.0,
+            "--stale-s 10, not 5",
+        ),
+        (ActuatorChoice("fake", fake_folder=held.file.parent, call_s=1.0), 10.0, "--fake-folder"),
+    ):
+        other = BoostWishes(2, 2.0, choice, held.file, ("2", "3"), stale_s=stale_s)
+        with pytest.raises(RunFailed, match=said):
+            hold(plan(rack_file, other), other, print)
+    assert held.watts() == before
+
+
+def test_a_dry_run_meets_no_supervisor_that_sets_watts(tmp_path: Path) -> None:
+    assert wishes(tmp_path, 2).record.path == tmp_path / "boost.json.dry-run"
 
 
 def test_the_command_is_killed_and_its_supervisor_restores(held: Held) -> None:

@@ -32,6 +32,7 @@ from nonuniform.power.lease_values import (
     Owed,
     Raise,
     Read,
+    RecordLost,
     Refused,
     Release,
     Renew,
@@ -281,6 +282,37 @@ def test_no_record_no_boost_and_the_disk_is_tried_again() -> None:
     assert actions == [Write(()), Write(())]
 
 
+def test_a_record_that_is_gone_is_written_again_or_the_boost_ends() -> None:
+    state, actions = played(held("0"), RecordLost(), RecordLost(), Tick())
+    owed = (Owed("0", NOMINAL_W, BOOST_W),)
+    assert [type(action) for action in actions] == [Note, Read, Write]
+    assert actions[-1] == Write(owed)
+    written, actions = played(state, Written(owed), NotWritten("disk full"))
+    assert written.holders  # as what the disk says names it in any case
+    _, actions = played(state, NotWritten("disk full"))
+    assert "no record of it: disk full" in refusal(actions)
+    assert actions[0] == Lower("0", NOMINAL_W)
+
+
+def test_answers_carry_the_number_of_their_ask() -> None:
+    state, _ = played(held("0", number=7), ask("1", holder="h", number=8))
+    _, (tell,) = played(state, ask("1", holder="h", number=8))
+    assert isinstance(tell, Tell)
+    assert tell.number == 8
+    _, actions = played(state, Gone("h"))
+    assert [action.number for action in actions if isinstance(action, Tell)] == [7]
+
+
+def test_news_may_call_a_gpu_by_another_name() -> None:
+    options = LeaseOptions(5.0, 1.0, external_telemetry=True)
+    wish = Wish("GPU-abc", BOOST_W, NOMINAL_W, known_as="3")
+    for name in ("3", "GPU-abc"):
+        state, actions = played(begin(options), Sample(name, 50.0), Ask("h", (wish,), 10.0, 99, 85))
+        assert actions == [Read("GPU-abc")]
+        assert "90 degC" in refusal(played(state, Sample(name, 90.0))[1])
+    assert "no news of GPU GPU-abc" in refusal(played(begin(options), Ask("h", (wish,), 10.0))[1])
+
+
 # ------------------------------------------------------------------- all orders of everything
 
 
@@ -496,6 +528,14 @@ class Leases(RuleBasedStateMachine):
     @rule(full=st.sampled_from([False, False, True]))
     def the_disk(self, full: bool) -> None:
         self.world.disk_full = full
+
+    @precondition(lambda self: not self.world.disk_full)
+    @rule()
+    def the_record_is_removed_and_the_next_tick_finds_out(self) -> None:
+        self.finish()
+        self.world.disk = ()
+        self.hear(RecordLost())
+        self.tick()
 
     @rule(seconds=st.sampled_from([0.3, 1.0, 2.5]))
     def time_passes(self, seconds: float) -> None:

@@ -15,7 +15,8 @@ from nonuniform.power.lease_file import LeaseFile
 from nonuniform.power.lease_values import Owed
 
 WATTS = st.floats(1.0, 2000.0)
-OWED = st.lists(st.builds(Owed, st.text("0123GPU-", min_size=1), WATTS, WATTS), max_size=5)
+NAMES = st.from_regex(r"[0-3A-Z][0-3A-Z:-]{0,9}", fullmatch=True)
+OWED = st.lists(st.builds(Owed, NAMES, WATTS, WATTS), max_size=5, unique_by=lambda line: line.gpu)
 
 
 @given(owed=OWED)
@@ -66,6 +67,39 @@ def test_a_write_that_fails_leaves_the_old_record(
 GOOD = {"version": 1, "actuator": "nvml", "owed": []}
 
 
+def owing(*lines: dict[str, object]) -> bytes:
+    return json.dumps(GOOD | {"owed": list(lines)}).encode()
+
+
+def test_a_record_that_others_may_write_is_not_obeyed(tmp_path: Path) -> None:
+    path = tmp_path / "boost.json"
+    record = LeaseFile(path, "nvml")
+    record.write([Owed("0", 700.0, 900.0)])
+    assert path.stat().st_mode & 0o777 == 0o600
+    path.chmod(0o666)
+    with pytest.raises(BadInput, match="others may write it"):
+        record.read()
+    path.chmod(0o600)
+    tmp_path.chmod(0o777)
+    with pytest.raises(BadInput, match="others may write its folder"):
+        record.read()
+    tmp_path.chmod(0o1777)
+    assert record.read()
+    tmp_path.chmod(0o700)
+
+
+def test_a_record_that_changes_is_seen(tmp_path: Path) -> None:
+    record = LeaseFile(tmp_path / "boost.json", "nvml")
+    assert record.stamp() is None
+    record.write([])
+    stamp = record.stamp()
+    assert stamp == record.stamp()
+    record.write([])
+    assert stamp != record.stamp()
+    record.path.unlink()
+    assert record.stamp() is None
+
+
 @pytest.mark.parametrize(
     ("content", "said"),
     [
@@ -78,6 +112,11 @@ GOOD = {"version": 1, "actuator": "nvml", "owed": []}
             b'"set_point_w": 900}]}',
             "is no record",
         ),
+        (owing({"gpu": "0", "restore_w": 10**400, "set_point_w": 900}), "is no record"),
+        (owing({"gpu": "0", "restore_w": 700, "set_point_w": 10**400}), "is no record"),
+        (owing({"gpu": "--all --reset", "restore_w": 700, "set_point_w": 900}), "is no record"),
+        (owing({"gpu": 0, "restore_w": 700, "set_point_w": 900}), "is no record"),
+        (owing(*[{"gpu": "0", "restore_w": 700, "set_point_w": 900}] * 2), "is no record"),
         (json.dumps(GOOD | {"version": 2}).encode(), "version 2, expected 1"),
         (
             b'{"version": 1, "actuator": "command", "owed": [{"gpu": "0", "restore_w": 700, '

@@ -5,12 +5,14 @@ GPUs are files, so that every process sees the same ones. Every wait has a bound
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,12 +21,13 @@ from typing import Any
 import pytest
 
 from nonuniform.errors import BadInput, RunFailed
+from nonuniform.power import supervisor as supervisor_module
 from nonuniform.power.actuators.base import LimitsW
 from nonuniform.power.actuators.fake import FakeGpus
-from nonuniform.power.lease_client import GONE, LeaseClient
+from nonuniform.power.lease_client import GONE, SILENT, LeaseClient
 from nonuniform.power.lease_file import LeaseFile
 from nonuniform.power.lease_messages import ask_line
-from nonuniform.power.lease_values import Ask, LeaseOptions, Owed, Wish
+from nonuniform.power.lease_values import Ask, Gone, LeaseOptions, Owed, Wish
 from nonuniform.power.supervisor import Supervisor, SupervisorOptions, main
 from nonuniform.power.telemetry import TelemetryFile
 
@@ -83,8 +86,8 @@ class Rack:
             f"--read-command=sh -c 'cat {self.gpus.folder}/$0.w' {{gpu}}",
         )
 
-    def trainer(self, lease_s: float = LEASE_S) -> subprocess.Popen[str]:
-        trainer = self._start("-c", TRAINER, str(self.file), str(lease_s), "0", "1")
+    def trainer(self, lease_s: float = LEASE_S, code: str = TRAINER) -> subprocess.Popen[str]:
+        trainer = self._start("-c", code, str(self.file), str(lease_s), "0", "1")
         assert trainer.stdout is not None
         assert trainer.stdout.readline() == "True 2 GPUs were set and read back\n"
         assert self.watts() == [900.0, 900.0]
@@ -111,6 +114,16 @@ class Rack:
         took_s = time.monotonic() - began_s
         self.until(lambda: self.record.read() == ())
         return took_s
+
+    def children_of(self, process: subprocess.Popen[str]) -> list[int]:
+        """Also when it is dead: those of its group that are left."""
+        group = []
+        for status in Path("/proc").glob("[0-9]*/cmdline"):
+            with contextlib.suppress(OSError):
+                words = status.read_bytes().split(b"\0")
+                if str(self.file).encode() in words and int(status.parent.name) != process.pid:
+                    group.append(int(status.parent.name))
+        return group
 
     def until(self, happened: Callable[[], bool]) -> None:
         end_s = time.monotonic() + WAIT_S
@@ -272,6 +285,85 @@ def test_told_to_stop_it_says_what_it_could_not_restore(rack: Rack) -> None:
     rack.restored_in_s()
 
 
+def test_a_supervisor_that_is_stopped_is_missed(rack: Rack) -> None:
+    supervisor = rack.supervisor()
+    with LeaseClient(rack.file, WAIT_S) as client:
+        assert client.ask(Ask("", (Wish("0", 900.0, 700.0),), LEASE_S), WAIT_S)[0]
+        for _ in range(20):
+            client.renew()
+            assert client.news(0.05) == ""
+        supervisor.send_signal(signal.SIGSTOP)
+        began_s = time.monotonic()
+        while not client.news(0.1):
+            client.renew()
+            assert time.monotonic() - began_s < WAIT_S
+        assert client.news().startswith(SILENT)
+        assert time.monotonic() - began_s > LEASE_S / 2
+        supervisor.send_signal(signal.SIGCONT)
+    rack.restored_in_s()
+
+
+def test_a_record_that_is_removed_is_written_again(rack: Rack) -> None:
+    supervisor = rack.supervisor()
+    trainer = rack.trainer(lease_s=1000.0)
+    rack.file.unlink()
+    rack.until(lambda: rack.record.read() != ())
+    assert rack.events("boost_record")
+    for process in (supervisor, trainer):
+        process.send_signal(signal.SIGSTOP)
+    for process in (supervisor, trainer):
+        kill(process)
+    assert rack.watts() == [900.0, 900.0]
+    rack.supervisor()
+    rack.restored_in_s()
+
+
+def test_a_child_of_who_held_it_does_not_keep_it(rack: Rack) -> None:
+    """Such as a worker that loads data."""
+    rack.supervisor()
+    forking = TRAINER.replace(
+        "    while",
+        "    child = os.fork()\n    if not child:\n"
+        "        time.sleep(60)\n        os._exit(0)\n    while",
+    )
+    trainer = rack.trainer(1000.0, "import os\n" + forking)
+    try:
+        kill(trainer)
+        assert rack.restored_in_s() < 30
+    finally:
+        for child in rack.children_of(trainer):
+            os.kill(child, signal.SIGKILL)
+
+
+def test_who_asks_again_hears_of_the_second_ask(rack: Rack) -> None:
+    rack.supervisor()
+    ask = Ask("", (Wish("0", 900.0, 700.0),), 1000.0)
+    with LeaseClient(rack.file, WAIT_S) as client:
+        assert client.ask(ask, WAIT_S)[0]
+        client.release()
+        end_s = time.monotonic() + WAIT_S
+        while not (answer := client.ask(ask, WAIT_S))[0]:
+            assert "being restored" in answer[1]
+            assert time.monotonic() < end_s
+        assert rack.watts() == [900.0, 700.0]
+        assert client.news(0.3) == ""
+
+
+def test_a_holder_that_expects_other_options_is_refused(rack: Rack) -> None:
+    rack.supervisor()
+    ask = Ask("", (Wish("0", 900.0, 700.0),), 1000.0)
+    with LeaseClient(rack.file, WAIT_S) as client:
+        for expects, said in (
+            ({"actuator": "dry-run"}, "runs with --actuator fake, not dry-run"),
+            ({"telemetry": "/x.json"}, r"--telemetry (none), not /x.json"),
+            ({"stale-s": "10"}, "--stale-s 30, not 10"),
+        ):
+            granted, reason = client.ask(ask, WAIT_S, expects)
+            assert not granted
+            assert said in reason
+        assert client.ask(ask, WAIT_S, {"actuator": "fake", "stale-s": "30"})[0]
+
+
 # ------------------------------------------------------------------------ GPUs and their news
 
 
@@ -372,6 +464,8 @@ def test_only_later_samples_are_news(tmp_path: Path) -> None:
         ('{"gpus": {"0": {"time_s": 4, "temperature_c": 50}}}', 0),
         ('{"gpus": {"0": {"time_s": NaN, "temperature_c": 50}}}', 0),
         ('{"gpus": {"0": {"time_s": 9, "temperature_c": NaN}}}', 0),
+        (f'{{"gpus": {{"0": {{"time_s": 1{"0" * 400}, "temperature_c": 50}}}}}}', 0),
+        (f'{{"gpus": {{"0": {{"time_s": 9, "temperature_c": 1{"0" * 400}}}}}}}', 0),
         ('{"gpus": {"0": 3, "1": {}}}', 0),
         ('{"gpus": [1]}', 0),
         ("[]", 0),
@@ -412,6 +506,11 @@ def test_nonsense_at_the_door_is_answered_and_hurts_nobody(rack: Rack) -> None:
         (b'{"do": "ask", "gpus": [{"gpu": "../x"}], "lease_s": 1}\n', "does not name a GPU"),
         (b'{"do": "ask", "gpus": [], "lease_s": NaN}\n', "lease_s: nan is not above 0"),
         (b'{"do": "ask", "gpus": [], "lease_s": true}\n', "lease_s: True is not above 0"),
+        (
+            b'{"do": "ask", "gpus": [], "lease_s": 1%s}\n' % (b"0" * 400),
+            "is not above 0 and finite",
+        ),
+        (b'{"do": "ask", "gpus": [], "lease_s": 1, "expects": 1}\n', "expects: an object"),
         (b'{"do": "ask", "gpus": [], "lease_s": 1}\n', "0 GPUs were named"),
     ):
         with socket.socket(socket.AF_UNIX) as door:
@@ -436,6 +535,7 @@ def test_nonsense_at_the_door_is_answered_and_hurts_nobody(rack: Rack) -> None:
         (["--file=x", "--actuator=fake", "--period-s=0"], "0: must be a number above 0"),
         (["--file=x", "--actuator=fake", "--period-s=20"], "--stale-s 10: must be above"),
         (["--file=/nowhere/x", "--actuator=fake"], "cannot be opened"),
+        (["--file=there", "--actuator=dry-run", "--highest-w=9"], "no socket can be there"),
         (
             [f"--file={'x' * 110}", "--actuator=dry-run", "--highest-w=9"],
             "bytes, a socket's name has 107",
@@ -450,6 +550,7 @@ def test_wrong_options_are_one_line(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    Path("there.socket").mkdir()
     kept = {number: signal.getsignal(number) for number in (15, 2, 1)}
     try:
         assert main(arguments) == 2
@@ -497,3 +598,86 @@ def test_a_record_of_another_actuator_is_not_touched(tmp_path: Path) -> None:
     options = SupervisorOptions(LeaseOptions(10.0, 1.0), 1.0, 1.0, 1.0)
     with pytest.raises(BadInput, match="raised with the actuator nvml"):
         Supervisor(options, gpus, LeaseFile(tmp_path / "boost.json", "dry-run"), print)
+
+
+def in_process(folder: Path, **options: Any) -> tuple[Supervisor, FakeGpus]:
+    gpus = FakeGpus(folder, LimitsW(200.0, 1000.0))
+    gpus.put("0", 700.0)
+    spans = {"period_s": 0.1, "order_s": WAIT_S, "stop_s": 5.0} | options.pop("spans", {})
+    lease = LeaseOptions(WAIT_S, 1.0, settle_s=0.1)
+    record = options.pop("record", LeaseFile(folder / "boost.json", "fake"))
+    say = options.pop("say", lambda event: None)
+    gpus = options.pop("gpus", gpus)
+    return Supervisor(SupervisorOptions(lease, **spans), gpus, record, say), gpus
+
+
+BOOST = Ask("h", (Wish("0", 900.0, 700.0),), 1000.0)
+
+
+def test_a_defect_of_the_supervisor_takes_everything_back(tmp_path: Path) -> None:
+    supervisor, gpus = in_process(tmp_path)
+    supervisor.hear([BOOST])
+    assert gpus.read_w("0") == 900.0
+    with pytest.raises(ZeroDivisionError):
+        supervisor.run(lambda: 1 // 0 > 0)
+    assert gpus.read_w("0") == 700.0
+    assert LeaseFile(tmp_path / "boost.json", "fake").read() == ()
+
+
+def test_a_log_that_nobody_reads_delays_nothing(tmp_path: Path) -> None:
+    never = threading.Event()
+    supervisor, gpus = in_process(tmp_path, say=lambda event: never.wait(WAIT_S) and None)
+    began_s = time.monotonic()
+    supervisor.hear([BOOST])
+    assert gpus.read_w("0") == 900.0
+    supervisor.hear([Gone("h")])
+    assert gpus.read_w("0") == 700.0
+    assert time.monotonic() - began_s < WAIT_S / 2
+    never.set()
+
+
+def test_a_disk_that_hangs_is_a_record_that_was_not_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervisor_module, "_DISK_S", 0.5)
+    never = threading.Event()
+
+    class Hanging(LeaseFile):
+        def write(self, owed: Any) -> None:
+            never.wait(WAIT_S)
+
+    said: list[dict[str, Any]] = []
+    record = Hanging(tmp_path / "boost.json", "fake")
+    supervisor, gpus = in_process(tmp_path, record=record, say=said.append)
+    supervisor.hear([BOOST])
+    never.set()
+    assert "no record of it: the record: no answer within 0.5 s" in said[0]["reason"]
+    assert gpus.read_w("0") == 700.0
+
+
+def test_others_who_ask_delay_nobodys_end(tmp_path: Path) -> None:
+    """Twenty asks wait, each for a GPU that does not answer: six seconds, and a tick between."""
+
+    class Slow(FakeGpus):
+        def read_w(self, gpu: str) -> float:
+            if gpu != "0":
+                time.sleep(2.0)
+            return super().read_w(gpu)
+
+    gpus = Slow(tmp_path, LimitsW(200.0, 1000.0))
+    supervisor, _ = in_process(tmp_path, gpus=gpus, spans={"order_s": 0.3})
+    stop = threading.Event()
+    thread = threading.Thread(target=supervisor.run, args=(stop.is_set,), daemon=True)
+    thread.start()
+    file = tmp_path / "boost.json"
+    with LeaseClient(file, WAIT_S) as silent, socket.socket(socket.AF_UNIX) as door:
+        door.connect(f"{file}.socket")
+        assert silent.ask(Ask("", BOOST.wishes, 0.5), WAIT_S)[0]
+        wishes = [(Wish(f"slow{number}", 900.0, 700.0),) for number in range(20)]
+        door.sendall(b"".join(ask_line(Ask("", wish, 1000.0)) for wish in wishes))
+        began_s = time.monotonic()
+        while gpus.read_w("0") != 700.0:
+            assert time.monotonic() - began_s < 5.0
+            time.sleep(0.01)
+        stop.set()
+        thread.join(WAIT_S)

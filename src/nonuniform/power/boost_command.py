@@ -21,9 +21,16 @@ from pathlib import Path
 from typing import Any
 
 from nonuniform.errors import BadInput, RunFailed
-from nonuniform.power.actuators.choose import ActuatorChoice, check_kind, choose
+from nonuniform.power.actuators.choose import (
+    ActuatorChoice,
+    check,
+    check_kind,
+    choose,
+    supervisor_options,
+)
 from nonuniform.power.actuators.nvml import Nvml
-from nonuniform.power.lease_client import GONE, LeaseClient
+from nonuniform.power.curve import GpuPower
+from nonuniform.power.lease_client import GONE, SILENT, LeaseClient
 from nonuniform.power.lease_file import LeaseFile
 from nonuniform.power.lease_messages import is_gpu_name, socket_path
 from nonuniform.power.lease_values import NO_NEWS, Ask, Wish
@@ -53,12 +60,30 @@ class BoostWishes:
     shelves_lost: int = 0
     telemetry: Path | None = None
     stale_s: float = 10.0
+    settle_s: float = 10.0
 
     @property
     def for_supervisor(self) -> tuple[str, ...]:
         """Options of one that is started here."""
         news = [f"--telemetry={self.telemetry.absolute()}"] if self.telemetry else []
-        return (*self.choice.arguments, f"--stale-s={self.stale_s!r}", *news)
+        spans = [f"--stale-s={self.stale_s!r}", f"--settle-s={self.settle_s!r}"]
+        return (*self.choice.arguments, *spans, *news)
+
+    @property
+    def expects(self) -> dict[str, str]:
+        """What one that is there already must do."""
+        return supervisor_options(self.choice, self.telemetry, self.stale_s)
+
+    @property
+    def restore_s(self) -> float:
+        """Within which set points are back, or something is wrong."""
+        return _RESTORE_S + self.choice.order_s + self.settle_s
+
+    @property
+    def record(self) -> LeaseFile:
+        """A dry run has one of its own, so that it never meets a supervisor that sets watts."""
+        path, kind = self.file.absolute(), self.choice.kind
+        return LeaseFile(path.with_name(f"{path.name}.{kind}") if kind == "dry-run" else path, kind)
 
 
 def default_file() -> Path:
@@ -95,10 +120,17 @@ def plan(path: Path, wishes: BoostWishes) -> Plan:
     if wishes.telemetry is not None and not wishes.telemetry.is_file():
         raise BadInput(f"--telemetry {wishes.telemetry}: no such file")
     rack, need = rack_file.entry.rack, rack_file.need[wishes.failed]
+    check(_limited(wishes.choice, rack.gpu))
     living = living_gpus(rack, wishes.failed)
     start = steady(rack_file.entry.cooling, rack.gpu.nominal_w)
     found = boost(need, rack, wishes.failed, start, rack_file.seconds, wishes.shelves_lost)
     return Plan(rack_file, found, _gpus(wishes.gpus, living), need, living)
+
+
+def _limited(choice: ActuatorChoice, gpu: GpuPower) -> ActuatorChoice:
+    """Within what the file of the rack says of the GPU."""
+    highest_w = choice.highest_w or gpu.ceiling_w
+    return replace(choice, nominal_w=gpu.nominal_w, highest_w=highest_w)
 
 
 def _gpus(named: tuple[str, ...] | None, living: int) -> tuple[str, ...]:
@@ -169,43 +201,44 @@ def hold(made: Plan, wishes: BoostWishes, say: Say) -> None:
     if not made.needed:
         return
     gpu = made.rack.entry.rack.gpu
-    choice = replace(
-        wishes.choice,
-        nominal_w=gpu.nominal_w,
-        highest_w=wishes.choice.highest_w or gpu.ceiling_w,
-    )
+    choice = _limited(wishes.choice, gpu)
     choose(choice, say)  # a wrong option is told here, and not by another process
     names = Nvml().uuids(made.gpus) if choice.kind == "nvml" else made.gpus
     ask = Ask(
         "",
-        tuple(Wish(name, made.boost.set_point_w, gpu.nominal_w) for name in names),
+        tuple(
+            Wish(name, made.boost.set_point_w, gpu.nominal_w, given if given != name else "")
+            for name, given in zip(names, made.gpus, strict=True)
+        ),
         wishes.lease_s,
         made.rack.seconds,
         made.rack.entry.cooling.throttle_c,
     )
     wishes = replace(wishes, choice=choice)
-    record = LeaseFile(wishes.file.absolute(), choice.kind)
+    record = wishes.record
     with reach(record, wishes) as client:
         try:
             why = _held(client, ask, wishes, say)
         except KeyboardInterrupt:
             client.release()
-            _wait_restored(record, say)
+            if not _wait_restored(record, ask, wishes.restore_s, say):
+                raise RunFailed("the boost was given back, and is not back yet") from None
             return
     if why == GONE:
         _restore_by_another(record, wishes)
-    _wait_restored(record, say)
+    if not why.startswith(SILENT):  # who stands still restores nothing, and lets nobody else do it
+        _wait_restored(record, ask, wishes.restore_s, say)
     raise RunFailed(f"the boost has ended, fall back to ntp: {why}")
 
 
 def _held(client: LeaseClient, ask: Ask, wishes: BoostWishes, say: Say) -> str:
     """Why the boost ended, or never began."""
     within_s = 3 * wishes.choice.order_s + _START_S
-    granted, reason = client.ask(ask, within_s)
+    granted, reason = client.ask(ask, within_s, wishes.expects)
     last_s = time.monotonic() + wishes.stale_s
     while not granted and NO_NEWS in reason and time.monotonic() < last_s:
         time.sleep(_AGAIN_S)  # a supervisor that has just begun has seen nothing move yet
-        granted, reason = client.ask(ask, within_s)
+        granted, reason = client.ask(ask, within_s, wishes.expects)
     if not granted:
         return reason
     say(f"held: {reason}; Ctrl-C gives the boost back")
@@ -258,7 +291,7 @@ def _last_words(path: Path) -> str:
 def _restore_by_another(record: LeaseFile, wishes: BoostWishes) -> None:
     """Whatever supervisor comes next restores what the record says. One that is just dying may
     still take a connection, and still have the lock."""
-    deadline = time.monotonic() + _RESTORE_S
+    deadline = time.monotonic() + wishes.restore_s
     while record.read() and time.monotonic() < deadline:
         try:
             with reach(record, wishes) as client:
@@ -270,11 +303,14 @@ def _restore_by_another(record: LeaseFile, wishes: BoostWishes) -> None:
             time.sleep(0.1)
 
 
-def _wait_restored(record: LeaseFile, say: Say) -> None:
-    deadline = time.monotonic() + _RESTORE_S
-    while record.read():
+def _wait_restored(record: LeaseFile, ask: Ask, within_s: float, say: Say) -> bool:
+    """Those of this boost: others may hold theirs."""
+    gpus = {wish.gpu for wish in ask.wishes}
+    deadline = time.monotonic() + within_s
+    while any(line.gpu in gpus for line in record.read()):
         if time.monotonic() > deadline:
             say(f"not all set points are back yet; {record.path} says which")
-            return
+            return False
         time.sleep(0.1)
     say("all set points are back")
+    return True

@@ -47,6 +47,7 @@ from nonuniform.power.lease_values import (
     Phase,
     Raise,
     Read,
+    RecordLost,
     Refused,
     Release,
     Renew,
@@ -55,6 +56,7 @@ from nonuniform.power.lease_values import (
     Stop,
     Tell,
     Tick,
+    Wish,
     Write,
     Written,
 )
@@ -104,8 +106,10 @@ def _turn(state: State, event: Event, now_s: float) -> Turn:
             return _written(state, owed)
         case NotWritten(why):
             return _not_written(state, why)
-        case Sample(gpu, temperature_c):
-            return _sample(state, gpu, temperature_c, now_s)
+        case RecordLost():
+            return _record_lost(state)
+        case Sample():
+            return _sample(state, event, now_s)
         case Tick():
             return _tick(state, now_s)
         case Stop():
@@ -118,12 +122,13 @@ def _turn(state: State, event: Event, now_s: float) -> Turn:
 
 def _ask(state: State, ask: Ask, now_s: float) -> Turn:
     if why := _no(state, ask, now_s):
-        return state, (Tell(ask.holder, False, why),)
+        return state, (Tell(ask.holder, False, why, ask.number),)
     ends_s = now_s + ask.lasts_s
-    holder = Holder(ask.holder, ask.lease_s, min(now_s + ask.lease_s, ends_s), ends_s, ask.limit_c)
+    expires_s = min(now_s + ask.lease_s, ends_s)
+    holder = Holder(ask.holder, ask.lease_s, expires_s, ends_s, ask.limit_c, ask.number)
     leases = tuple(
-        Lease(wish.gpu, ask.holder, wish.set_point_w, wish.nominal_w, "reading")
-        for wish in ask.wishes
+        Lease(x.gpu, ask.holder, x.set_point_w, x.nominal_w, "reading", known_as=x.known_as)
+        for x in ask.wishes
     )
     state = replace(state, holders=(*state.holders, holder), leases=(*state.leases, *leases))
     return state, tuple(Read(lease.gpu) for lease in leases)
@@ -143,8 +148,8 @@ def _no(state: State, ask: Ask, now_s: float) -> str:
             doing = "boosted for another" if lease.holder else "being restored"
             return f"GPU {lease.gpu} is {doing}"
     if state.options.external_telemetry:
-        for gpu in gpus:
-            if why := _stale(state, gpu, now_s):
+        for wish in ask.wishes:
+            if why := _stale(state, wish, now_s):
                 return why
     return ""
 
@@ -182,7 +187,8 @@ def _found(state: State, found: Found, now_s: float) -> Turn:
     mine = [other for other in state.leases if other.holder == lease.holder]
     if any(other.phase != "held" for other in mine):
         return state, ()
-    return state, (Tell(lease.holder, True, f"{len(mine)} GPUs were set and read back"),)
+    number = next(x.number for x in state.holders if x.name == lease.holder)
+    return state, (Tell(lease.holder, True, f"{len(mine)} GPUs were set and read back", number),)
 
 
 def _found_before(state: State, lease: Lease, found: Found) -> Turn:
@@ -261,7 +267,7 @@ def _trouble(state: State, lease: Lease, why: str) -> Turn:
 
 def _written(state: State, owed: tuple[Owed, ...]) -> Turn:
     """Only what this very record names may be raised."""
-    state = replace(state, on_disk=owed)
+    state = replace(state, on_disk=owed, lost=False)
     raising = [x for x in state.leases if x.phase == "recording" and x.owed in owed]
     for lease in raising:
         state = _put(state, replace(lease, phase="setting"))
@@ -270,9 +276,11 @@ def _written(state: State, owed: tuple[Owed, ...]) -> Turn:
 
 def _not_written(state: State, why: str) -> Turn:
     """Nobody is boosted without a record. What the disk says now is not known, so that it is
-    written again."""
+    written again: the old or the new one, and both name those who are boosted already, unless it
+    had been lost."""
     first = state.on_disk is not None
-    waiting = {lease.holder for lease in state.leases if lease.phase == "recording"}
+    lost = state.lost
+    waiting = {lease.holder for lease in state.leases if lost or lease.phase == "recording"}
     state, actions = _give_up_all(
         replace(state, on_disk=None),
         lambda holder: f"no record of it: {why}" if holder.name in waiting else "",
@@ -281,18 +289,30 @@ def _not_written(state: State, why: str) -> Turn:
     return state, (*actions, *([note] if first else []))
 
 
+def _record_lost(state: State) -> Turn:
+    """The next tick writes it again."""
+    if state.on_disk is None:
+        return replace(state, lost=True), ()
+    why = "the record on disk is not what was written there; it is written again"
+    return replace(state, on_disk=None, lost=True), (Note("boost_record", "", why),)
+
+
 # ------------------------------------------------------------------------------- what ends one
 
 
-def _sample(state: State, gpu: str, temperature_c: float, now_s: float) -> Turn:
+def _sample(state: State, sample: Sample, now_s: float) -> Turn:
     if state.options.external_telemetry:
-        state = replace(state, seen_s={**state.seen_s, gpu: now_s})
-    lease = _lease(state, gpu)
-    holder = next((x for x in state.holders if lease and x.name == lease.holder), None)
-    if holder is None or temperature_c < holder.limit_c:
-        return state, ()
-    why = f"GPU {gpu} is at {temperature_c:g} degC, the limit is {holder.limit_c:g}"
-    return _give_up(state, holder.name, why)
+        state = replace(state, seen_s={**state.seen_s, sample.gpu: now_s})
+    mine = {x.holder for x in state.leases if sample.gpu in (x.gpu, x.known_as)}
+
+    def too_hot(holder: Holder) -> str:
+        if holder.name not in mine or sample.temperature_c < holder.limit_c:
+            return ""
+        return (
+            f"GPU {sample.gpu} is at {sample.temperature_c:g} degC, the limit is {holder.limit_c:g}"
+        )
+
+    return _give_up_all(state, too_hot)
 
 
 def _tick(state: State, now_s: float) -> Turn:
@@ -317,13 +337,15 @@ def _over(state: State, holder: Holder, now_s: float) -> str:
         return f"no sign of life from who holds it for {holder.lease_s:g} s"
     for lease in state.leases:
         mine = lease.holder == holder.name and lease.phase in ("setting", "held")
-        if mine and (why := _stale(state, lease.gpu, now_s)):
+        if mine and (why := _stale(state, lease, now_s)):
             return why
     return ""
 
 
-def _stale(state: State, gpu: str, now_s: float) -> str:
-    age_s = now_s - state.seen_s.get(gpu, -math.inf)
+def _stale(state: State, of: Wish | Lease, now_s: float) -> str:
+    gpu = of.gpu
+    seen_s = [state.seen_s.get(name, -math.inf) for name in (gpu, of.known_as)]
+    age_s = now_s - max(seen_s)
     if age_s <= state.options.stale_s:
         return ""
     since = f" for {age_s:.1f} s" if math.isfinite(age_s) else ""
@@ -342,7 +364,8 @@ def _give_up_all(state: State, why: Callable[[Holder], str]) -> Turn:
 
 def _give_up(state: State, name: str, why: str) -> Turn:
     """What may be raised is lowered first; then the holder is told."""
-    if not any(holder.name == name for holder in state.holders):
+    number = next((holder.number for holder in state.holders if holder.name == name), None)
+    if number is None:
         return state, ()
     leases, lowering = [], []
     for lease in state.leases:
@@ -353,7 +376,7 @@ def _give_up(state: State, name: str, why: str) -> Turn:
             lowering.append(Lower(lease.gpu, lease.restore_w))
     holders = tuple(holder for holder in state.holders if holder.name != name)
     state = replace(state, holders=holders, leases=tuple(leases))
-    return state, (*lowering, Tell(name, False, why))
+    return state, (*lowering, Tell(name, False, why, number))
 
 
 def _lease(state: State, gpu: str) -> Lease | None:

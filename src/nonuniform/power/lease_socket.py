@@ -14,29 +14,37 @@ import os
 import selectors
 import socket
 import struct
+from collections.abc import Mapping
 from pathlib import Path
 
+from nonuniform.errors import BadInput
 from nonuniform.power.lease_messages import (
     LONGEST_LINE,
     BadMessage,
     answer_line,
     parse_request,
+    renewed_line,
 )
-from nonuniform.power.lease_values import Event, Gone
+from nonuniform.power.lease_values import Gone, HolderEvent, Renew
 
 _MOST_HOLDERS = 64
 _CHUNK = 1 << 16
 
 
 class LeaseSocket:
-    def __init__(self, path: Path) -> None:
-        """The caller holds the lock of the record, so what lies there is of a dead supervisor."""
-        path.unlink(missing_ok=True)
+    def __init__(self, path: Path, options: Mapping[str, str]) -> None:
+        """The caller holds the lock of the record, so what lies there is of a dead supervisor.
+        `options` are what holders may expect."""
         self._path = path
+        self._options = options
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         mask = os.umask(0o177)
         try:
+            path.unlink(missing_ok=True)
             self._listener.bind(str(path))
+        except OSError as error:
+            self._listener.close()
+            raise BadInput(f"{path}: no socket can be there: {error.strerror}") from None
         finally:
             os.umask(mask)
         self._listener.listen(_MOST_HOLDERS)
@@ -50,9 +58,9 @@ class LeaseSocket:
     def empty(self) -> bool:
         return not self._holders
 
-    def events(self, wait_s: float) -> list[Event]:
+    def events(self, wait_s: float) -> list[HolderEvent]:
         """What holders said by now; waits at most so long for the first word."""
-        heard: list[Event] = []
+        heard: list[HolderEvent] = []
         for key, _ in self._selector.select(max(0.0, wait_s)):
             if key.fileobj is self._listener:
                 self._accept()
@@ -60,11 +68,14 @@ class LeaseSocket:
                 heard += self._hear(key.data)
         return heard
 
-    def tell(self, holder: str, granted: bool, reason: str) -> None:
+    def tell(self, holder: str, granted: bool, reason: str, number: int = 0) -> None:
         """To one who is still there; who does not take it has to find out by itself."""
+        self._send(holder, answer_line(granted, reason, number))
+
+    def _send(self, holder: str, line: bytes) -> None:
         if holder in self._holders:
             with contextlib.suppress(OSError):
-                self._holders[holder].socket.send(answer_line(granted, reason))
+                self._holders[holder].socket.send(line)
 
     def close(self) -> None:
         self._path.unlink(missing_ok=True)
@@ -87,7 +98,7 @@ class LeaseSocket:
         self._holders[name] = _Connection(name, connection)
         self._selector.register(connection, selectors.EVENT_READ, name)
 
-    def _hear(self, name: str) -> list[Event]:
+    def _hear(self, name: str) -> list[HolderEvent]:
         connection = self._holders[name]
         try:
             data = connection.socket.recv(_CHUNK)
@@ -97,12 +108,15 @@ class LeaseSocket:
             data = b""
         connection.pending += data
         *lines, connection.pending = connection.pending.split(b"\n")
-        heard: list[Event] = []
+        heard: list[HolderEvent] = []
         for line in lines:
             try:
-                heard.append(parse_request(line, name))
+                heard.append(parse_request(line, name, self._options))
             except BadMessage as error:
-                self.tell(name, False, str(error))
+                self.tell(name, False, str(error), error.number)
+                continue
+            if isinstance(heard[-1], Renew):
+                self._send(name, renewed_line())
         if not data or len(connection.pending) > LONGEST_LINE:
             self._drop(connection)
             heard.append(Gone(name))

@@ -40,8 +40,9 @@ class Owed:
 @dataclass(frozen=True)
 class Lease:
     """One GPU that a holder wants boosted, or that has to be restored (then without a holder).
-    `restore_w` is what was read before anything was set. `sure`: the raise was read back, so that
-    none is on its way. `good_s`: since when a settling one reads as it should."""
+    `restore_w` is what was read before anything was set, `known_as` what news call it too. `sure`:
+    the raise was read back, so that none is on its way. `good_s`: since when a settling one reads
+    as it should."""
 
     gpu: str
     holder: str
@@ -49,6 +50,7 @@ class Lease:
     nominal_w: float
     phase: Phase
     restore_w: float = math.nan
+    known_as: str = ""
     trouble: str = ""
     sure: bool = False
     good_s: float = math.nan
@@ -61,13 +63,14 @@ class Lease:
 @dataclass(frozen=True)
 class Holder:
     """Who asked, and how long it is believed to live (`expires_s`); `ends_s` is when the boost is
-    over whoever lives."""
+    over whoever lives; `number` is that of its ask."""
 
     name: str
     lease_s: float
     expires_s: float
     ends_s: float
     limit_c: float
+    number: int = 0
 
 
 @dataclass(frozen=True)
@@ -79,6 +82,8 @@ class State:
     """When there was news of a GPU."""
     on_disk: tuple[Owed, ...] | None = ()
     """What the record says; None after a write of which nobody knows how far it came."""
+    lost: bool = False
+    """The record may be gone, or be another's, until it is written again."""
     stopping: bool = False
 
     @property
@@ -96,20 +101,25 @@ class State:
 
 @dataclass(frozen=True)
 class Wish:
+    """`known_as`: another name of the GPU, by which news of it may come."""
+
     gpu: str
     set_point_w: float
     nominal_w: float
+    known_as: str = ""
 
 
 @dataclass(frozen=True)
 class Ask:
-    """Boost these GPUs, all or none, until `lasts_s` from now at the most."""
+    """Boost these GPUs, all or none, until `lasts_s` from now at the most. A holder numbers what it
+    asks, so that it can tell answers apart."""
 
     holder: str
     wishes: tuple[Wish, ...]
     lease_s: float
     lasts_s: float = math.inf
     limit_c: float = math.inf
+    number: int = 0
 
 
 @dataclass(frozen=True)
@@ -166,6 +176,11 @@ class NotWritten:
 
 
 @dataclass(frozen=True)
+class RecordLost:
+    """What is on disk is not what was written there."""
+
+
+@dataclass(frozen=True)
 class Sample:
     """News of a GPU from elsewhere."""
 
@@ -183,8 +198,9 @@ class Stop:
     """Give everything up, and take nothing on."""
 
 
+HolderEvent: TypeAlias = Ask | Renew | Release | Gone
 Event: TypeAlias = (
-    Ask | Renew | Release | Gone | Found | Refused | Written | NotWritten | Sample | Tick | Stop
+    HolderEvent | Found | Refused | Written | NotWritten | RecordLost | Sample | Tick | Stop
 )
 
 
@@ -222,6 +238,7 @@ class Tell:
     holder: str
     granted: bool
     reason: str
+    number: int = 0
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from typing import IO, NoReturn
 
 from nonuniform.errors import BadInput
 from nonuniform.power.actuators.base import Actuator
-from nonuniform.power.actuators.choose import KINDS, ActuatorChoice, choose
+from nonuniform.power.actuators.choose import KINDS, ActuatorChoice, choose, supervisor_options
 from nonuniform.power.lease_file import LeaseFile
 from nonuniform.power.lease_values import LeaseOptions
 from nonuniform.power.supervisor import SupervisorOptions
@@ -76,8 +76,11 @@ def parse(arguments: Sequence[str] | None) -> SupervisorWishes:
         given.call_s,
         given.fake_folder,
     )
+    told = supervisor_options(choice, given.telemetry, given.stale_s)
     return SupervisorWishes(
-        SupervisorOptions(lease, given.period_s, choice.order_s, given.stop_s, given.until_idle),
+        SupervisorOptions(
+            lease, given.period_s, choice.order_s, given.stop_s, given.until_idle, told
+        ),
         choice,
         LeaseFile(given.file.absolute(), given.actuator),
         TelemetryFile(given.telemetry) if given.telemetry else None,

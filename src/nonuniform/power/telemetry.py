@@ -4,7 +4,8 @@ In: JSON `{"gpus": {"NAME": {"time_s": ..., "temperature_c": ...}}}`. Out: a sam
 whose `time_s` is later than it was when last looked. So no clock is compared with another one, and
 a file that is written again with old figures is no news; nor is what it says at the first look.
 
-Write the file elsewhere and rename it: one that is half written is not read.
+Write the file elsewhere and rename it: one that is half written is not read. A GPU may be named as
+it is asked for or, with NVML, by its index on this host.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from typing import Any
 
 from nonuniform.power.lease_values import Sample
 
+_LONGEST = 1 << 22  # more is no news of one host, and what is cut off is no JSON
+
 
 class TelemetryFile:
     def __init__(self, path: Path) -> None:
@@ -23,7 +26,8 @@ class TelemetryFile:
 
     def samples(self) -> list[Sample]:
         try:
-            gpus = json.loads(self._path.read_bytes())["gpus"].items()
+            with open(self._path, "rb") as file:
+                gpus = json.loads(file.read(_LONGEST))["gpus"].items()
         except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
             return []  # no news; what that means is decided elsewhere
         return [sample for gpu, figures in gpus if (sample := self._news(gpu, figures))]
@@ -31,7 +35,7 @@ class TelemetryFile:
     def _news(self, gpu: str, figures: Any) -> Sample | None:
         try:
             time_s, temperature_c = float(figures["time_s"]), float(figures["temperature_c"])
-        except (LookupError, TypeError, ValueError):
+        except (LookupError, TypeError, ValueError, OverflowError):
             return None
         before_s = self._last_s.setdefault(gpu, time_s)
         if not (time_s > before_s and temperature_c > -273.15):  # also where one is not a number

@@ -6,6 +6,7 @@ as arguments, since the one command starts the other.
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -65,6 +66,32 @@ class ActuatorChoice:
         return words
 
 
+def supervisor_options(
+    choice: ActuatorChoice, telemetry: Path | None, stale_s: float
+) -> dict[str, str]:
+    """What a holder counts on, by the names of the options: a supervisor with other ones would set
+    other GPUs, by other means, or watch them less."""
+    return {
+        "actuator": choice.kind,
+        "set-command": choice.set_command,
+        "read-command": choice.read_command,
+        "valve-set-command": choice.valve_set_command,
+        "valve-read-command": choice.valve_read_command,
+        "l-per-min-per-w": f"{choice.l_per_min_per_w:g}",
+        "call-s": f"{choice.call_s:g}",
+        "fake-folder": str(choice.fake_folder.absolute()) if choice.fake_folder else "",
+        "telemetry": str(telemetry.absolute()) if telemetry else "",
+        "stale-s": f"{stale_s:g}",
+    }
+
+
+def check(choice: ActuatorChoice) -> None:
+    """All that can be wrong about it without a GPU."""
+    _valve(choice)
+    if choice.kind != "nvml":
+        _power(choice, print)
+
+
 def check_kind(choice: ActuatorChoice) -> None:
     if choice.kind not in KINDS:
         raise BadInput(f"--actuator {choice.kind}: expected one of {', '.join(KINDS)}")
@@ -73,18 +100,25 @@ def check_kind(choice: ActuatorChoice) -> None:
 def choose(choice: ActuatorChoice, say: Callable[[str], None] | None = None) -> Actuator:
     """`say` is for the lines of a dry run; stderr without it."""
     power = _power(choice, say or (lambda line: print(line, file=sys.stderr)))  # noqa: T201
+    valve = _valve(choice)
+    return power if valve is None else CooledGpus(power, valve)
+
+
+def _valve(choice: ActuatorChoice) -> Valve | None:
+    flow = choice.l_per_min_per_w
     if not (choice.valve_set_command or choice.valve_read_command):
-        return power
-    if not choice.l_per_min_per_w > 0:
+        if flow != 0:
+            raise BadInput(f"--l-per-min-per-w {flow:g}: there is no --valve-set-command")
+        return None
+    if not flow:
         raise BadInput("--l-per-min-per-w is missing: the flow that a watt needs")
-    return CooledGpus(
-        power,
-        Valve(
-            parse_template("--valve-set-command", choice.valve_set_command, ("gpu", "flow")),
-            parse_template("--valve-read-command", choice.valve_read_command, ("gpu",)),
-            choice.l_per_min_per_w,
-            choice.call_s,
-        ),
+    if not 0 < flow < math.inf:
+        raise BadInput(f"--l-per-min-per-w {flow:g}: must be a number above 0")
+    return Valve(
+        parse_template("--valve-set-command", choice.valve_set_command, ("gpu", "flow")),
+        parse_template("--valve-read-command", choice.valve_read_command, ("gpu",)),
+        flow,
+        choice.call_s,
     )
 
 
