@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -55,3 +57,18 @@ def test_nothing_beats_the_choice_but_what_is_as_good(
     assert not beats(worths[found.best], worths[found.chosen], material)
     if found.stable and found.rival is not None:
         assert beats(worths[found.chosen], worths[found.rival], material)
+
+
+@pytest.mark.parametrize("ahead", [0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0])
+def test_what_is_called_stable_is_found_again(ahead: float) -> None:
+    """Two answers of which the better one is ahead by so many errors of the mean: of all pairs of
+    other histories at most one in fifty may call one choice stable and find another."""
+    random = np.random.default_rng(7)
+    seeds, sets = 16, 600
+    gains = random.normal(ahead / np.sqrt(seeds), 1.0, (sets, seeds))
+    found = [choose({("a", 0): [0.0] * seeds, ("b", 0): row.tolist()}, ORDER, 0.0) for row in gains]
+    stable = [each.chosen for each in found if each.stable]
+    other = sum(a.chosen != b for a in found for b in set(stable)) / sets if stable else 0.0
+    assert len(stable) / sets * other <= 0.02
+    strong = random.normal(8 / np.sqrt(seeds), 1.0, seeds)
+    assert choose({("a", 0): [0.0] * seeds, ("b", 0): strong.tolist()}, ORDER, 0.0).stable

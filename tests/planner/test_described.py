@@ -90,7 +90,7 @@ def test_a_log_goes_all_the_way(tmp_path: Path, planned: Planned) -> None:
     path.write_text(example_log(Fleet(2048, 32, 8), days=60))
     summary = planned(jobs=(script(tmp_path),), cluster=cluster(tmp_path), log=path, seeds=3)
     assert summary["example"]
-    assert summary["jobs"][0]["failed_share"]["now"]["kind"] == "measured"
+    assert summary["jobs"][0]["failed_share"]["now"]["kind"] == "simulated"
     played = summary["replay"]["policies"]
     own = summary["jobs"][0]["policies"]
     assert played["ntp-tokens"]["value"] == pytest.approx(

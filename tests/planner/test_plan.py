@@ -170,16 +170,14 @@ def test_the_course_of_a_year_has_the_mean_of_its_history(planned: Planned) -> N
 
 def test_without_tensor_parallelism_it_is_not_worth_it(planned: Planned) -> None:
     summary = planned({"degree": 1, "domain": 8, "gpus": 512})
-    assert summary["verdict"] == {
-        "worth": "no", "policy": "restart", "today": "restart", "change": False,
-        "reason": "tensor-parallel-1", "choice": "clear",
-    }  # fmt: skip
+    assert summary["verdict"]["worth"] == "no"
+    assert summary["verdict"]["reason"] == "tensor-parallel-1"
+    assert not any(name.startswith("ntp") for name in summary["jobs"][0]["policies"])
     (job,) = summary["jobs"]
     assert not job["candidate"]
     assert job["tp_usage"]["value"] == 0
     assert job["blast_gpus"]["value"] == 1
-    assert summary["recommendation"]["policy"] == "restart"
-    assert summary["recommendation"]["net"]["value"] == 0
+    assert summary["recommendation"]["policy"].startswith("dp-drop")  # helps without degrees too
 
 
 def test_with_less_than_one_failure_expected_it_is_not_worth_it(planned: Planned) -> None:

@@ -1,35 +1,45 @@
 """What would have to be different for another answer.
 
-In: a subject, the policies with the spares that each is best with, prices. Out: one row for each
+In: a subject, prices, and who says which policies another subject has. Out: one row for each
 changed circumstance, with the policy that would then be chosen. DESIGN "Policies". One is changed
-at a time, and the choice is made by the same rule.
+at a time; spares and checkpoint intervals are then those of the changed one, and the choice is made
+by the same rule.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
+from nonuniform.placement.policy import Batch
 from nonuniform.planner.choose import Choice, choose
-from nonuniform.planner.policies import TODAY, Compared, order_of
+from nonuniform.planner.policies import Compared, order_of
 from nonuniform.planner.prices import Prices
-from nonuniform.planner.subject import Subject
-from nonuniform.planner.trials import Candidate, Tallies, ask
+from nonuniform.planner.study import with_spares
+from nonuniform.planner.subject import Subject, mean_block
+from nonuniform.planner.trials import Candidate, Tallies
 from nonuniform.planner.valuation import Valued, material, today_of, value, worths
+
+Again: TypeAlias = Callable[[Subject, Batch], tuple[Sequence[Compared], Mapping[str, float]]]
+"""The policies of a subject, without spares, and what each takes for itself in any case."""
+
+WHOLE_BLOCKS = 1.5
+"""Where a failure takes more GPUs than this in the mean, it is asked what single ones would do."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """`rows`: with their spares; today's without any is among them."""
+    """`without`: policies that need this are left out."""
 
     subject: Subject
-    rows: Sequence[Compared]
+    batch: Batch
     prices: Prices
     seeds: Sequence[int]
-    overheads: Mapping[str, float]
+    again: Again
     chosen: str
     jobs: int = 1
+    without: str = ""
 
 
 Change = tuple[str, str, float]
@@ -38,13 +48,13 @@ Change = tuple[str, str, float]
 
 def all_changes(case: Case, told: Callable[[int], None] | None = None) -> list[dict[str, Any]]:
     found = []
-    asked: dict[Asked, Tallies] = {}
+    asked: dict[Asked, Tried] = {}
     for number, (change, other) in enumerate(_cases(case)):
         if told is not None:
             told(number)
-        valued = _valued(other, asked)
-        choice = _choice(other, valued)
-        found.append(_row(change, case.chosen, choice, valued))
+        rows, valued = _valued(other, asked)
+        if not other.without or len(rows) < len(_tried(other, asked)[0]):
+            found.append(_row(change, case.chosen, _choice(other, rows, valued), valued))
     return found
 
 
@@ -57,18 +67,19 @@ def _cases(case: Case) -> list[tuple[Change, Case]]:
     for factor in (0.5, 2.0):
         other = replace(case, subject=case.subject.with_repairs(factor))
         cases.append((("repair time", f"x{factor:g}", factor), other))
+    if mean_block(case.subject.source.causes, case.subject.fleet) > WHOLE_BLOCKS:
+        other = replace(case, subject=case.subject.with_single_gpus())
+        cases.append((("extent of a failure", "one GPU", 1.0), other))
     cases += [
         (("price", f"x{factor:g}", factor), replace(case, prices=_dearer(case, factor)))
         for factor in (0.5, 2.0)
     ]
-    without = replace(case, rows=[row for row in case.rows if "boost" not in row.needs])
-    if len(without.rows) < len(case.rows):
-        cases.append((("boost", "not available", 0.0), without))
+    cases.append((("boost", "not available", 0.0), replace(case, without="boost")))
+    if any("boost" in row.needs for row in case.again(case.subject, case.batch)[0]):
         free = replace(case, prices=_built_in(case))
         cases.append((("boost", "no retrofit to pay for", 1.0), free))
-    whole = replace(case, rows=[row for row in case.rows if "tokens" not in row.needs])
-    cases.append((("grain", "whole sequences", 0.0), whole))
-    cases.append((("batch", "may shrink", 1.0), replace(case, rows=_shrinking(case.rows))))
+    cases.append((("grain", "whole sequences", 0.0), replace(case, without="tokens")))
+    cases.append((("batch", "may shrink", 1.0), replace(case, batch="shrink")))
     return cases
 
 
@@ -89,27 +100,34 @@ def _built_in(case: Case) -> Prices:
     return replace(case.prices, rows=rows)
 
 
-def _shrinking(rows: Sequence[Compared]) -> list[Compared]:
-    return [replace(row, options=replace(row.options, batch="shrink")) for row in rows]
-
-
-Asked = tuple[int, str]
+Asked: TypeAlias = tuple[int, Batch]
 """Which subject, and what becomes of the batch."""
+Tried: TypeAlias = tuple[Sequence[Compared], Tallies]
 
 
-def _valued(case: Case, asked: dict[Asked, Tallies]) -> dict[Candidate, Valued]:
-    """Prices, and which policies there are, change no history: the first case that has one in
-    common has all of them."""
-    key = (id(case.subject), case.rows[0].options.batch)
+def _tried(case: Case, asked: dict[Asked, Tried]) -> Tried:
+    """Prices, and which policies are left out, change no history."""
+    key = (id(case.subject), case.batch)
     if key not in asked:
-        asked[key] = ask(case.subject, case.rows, case.seeds, case.jobs, overheads=case.overheads)
-    own = {(row.name, row.options.spare_domains): asked[key][row.name, row.options.spare_domains]
-           for row in case.rows}  # fmt: skip
-    return value(case.subject, case.rows, own, case.prices)
+        rows, overheads = case.again(case.subject, case.batch)
+        asked[key] = with_spares(case.subject, rows, case.seeds, overheads, case.jobs)
+    return asked[key]
 
 
-def _choice(case: Case, valued: Mapping[Candidate, Valued]) -> Choice:
-    order = order_of(list({row.name: row for row in case.rows}.values()))
+def _valued(
+    case: Case, asked: dict[Asked, Tried]
+) -> tuple[list[Compared], dict[Candidate, Valued]]:
+    tried, tallies = _tried(case, asked)
+    rows = [row for row in tried if not case.without or case.without not in row.needs]
+    own = {(row.name, row.options.spare_domains): tallies[row.name, row.options.spare_domains]
+           for row in rows}  # fmt: skip
+    return rows, value(case.subject, rows, own, case.prices)
+
+
+def _choice(
+    case: Case, rows: Sequence[Compared], valued: Mapping[Candidate, Valued]
+) -> Choice:  # fmt: skip
+    order = order_of(list({row.name: row for row in rows}.values()))
     return choose(worths(valued), order, material(case.subject, case.prices))
 
 
@@ -123,13 +141,7 @@ def _row(
         "setting": setting,
         "factor": factor,
         "policy": name,
+        "spare_domains": choice.chosen[1],
         "net": valued[choice.chosen].net(today_of(valued)).as_dict(),
         "changed": name != before,
     }
-
-
-def with_best_spares(rows: Sequence[Compared], best: Mapping[str, int]) -> list[Compared]:
-    """Today as it is, and every policy with the spares that it is best with."""
-    found = [row.with_spares(best.get(row.name, 0)) for row in rows]
-    bare = [row for row in rows if row.name == TODAY and best.get(TODAY, 0)]
-    return [*bare, *found]

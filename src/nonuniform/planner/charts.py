@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from nonuniform.cluster.fleet import Fleet
 from nonuniform.cluster.trace import Trace
@@ -19,7 +20,7 @@ from nonuniform.placement.shape import shape
 from nonuniform.planner.money import per_year
 from nonuniform.planner.policies import Compared
 from nonuniform.planner.prices import Prices
-from nonuniform.planner.subject import Subject, mean_block
+from nonuniform.planner.subject import Subject
 from nonuniform.planner.trials import Candidate, Tally, ask
 from nonuniform.planner.valuation import Valued
 from nonuniform.sim.engine import trajectory
@@ -35,29 +36,58 @@ HEAT_HOURS = 24 * 60.0
 
 
 def throughput_chart(subject: Subject, rows: Sequence[Compared], seed: int) -> dict[str, Any]:
-    """Placements with so many GPUs failed, anywhere; the mean over draws, without transitions."""
+    """Placements with so many GPUs failed, anywhere; the mean over draws, without transitions. The
+    shares are those that came out: a cluster cannot lose a part of a GPU."""
     random = np.random.default_rng(seed)
-    block = max(1, round(mean_block(subject.source.causes, subject.fleet)))
-    drawn = [
-        [_counts(random, subject.fleet, share, block) for _ in range(DRAWS if share else 1)]
-        for share in FAILED_SHARES
-    ]
+    blocks = _blocks_down(subject)
+    drawn: dict[float, list[Counts]] = {}
+    for share in FAILED_SHARES:
+        draws = [_lost(random, subject.fleet, share, blocks) for _ in range(DRAWS if share else 1)]
+        down = _mean([int(lost.sum()) for lost in draws]) / subject.fleet.in_domains
+        drawn.setdefault(round(down, 8), [_counts(lost) for lost in draws])
     found = {
-        row.name: [_mean([_speed(subject, row, counts) for counts in draws]) for draws in drawn]
+        row.name: [
+            _mean([_speed(subject, row, counts) for counts in drawn[share]])
+            for share in sorted(drawn)
+        ]
         for row in rows
     }
-    return {"failed_share": list(FAILED_SHARES), "policies": found}
+    return {"failed_share": sorted(drawn), "policies": found}
 
 
 Counts = tuple[tuple[int, int], ...]
+Lost = npt.NDArray[np.int64]
 
 
-def _counts(random: np.random.Generator, fleet: Fleet, share: float, block: int) -> Counts:
-    """(lost GPUs, number of domains), of a share of the GPUs that went down in blocks."""
-    number = round(share * fleet.in_domains / block)
-    first = random.choice(fleet.in_domains // block, size=number, replace=False) * block
-    gpus = (first[:, None] + np.arange(block)).ravel()
-    lost = np.bincount(gpus // fleet.domain, minlength=fleet.domains)[: fleet.domains]
+def _blocks_down(subject: Subject) -> list[tuple[int, float]]:
+    """(GPUs, share): of the blocks that are down at a time, how many are so large. Long repairs
+    count more than their causes strike."""
+    down: dict[int, float] = {}
+    for cause in subject.source.causes:
+        size = max(1, round(cause.mean_block(subject.fleet)))
+        often = cause.failures_per_day(subject.fleet) * cause.repair.mean_h
+        down[size] = down.get(size, 0.0) + often
+    total = sum(down.values())
+    return [(size, often / total) for size, often in sorted(down.items())] if total else [(1, 1.0)]
+
+
+def _lost(
+    random: np.random.Generator, fleet: Fleet, share: float, blocks: list[tuple[int, float]]
+) -> Lost:
+    """Lost GPUs of each domain, in blocks of such sizes, each where blocks of its size can lie."""
+    mean = sum(size * often for size, often in blocks)
+    number = round(share * fleet.in_domains / mean)
+    sizes = random.choice([s for s, _ in blocks], size=number, p=[p for _, p in blocks])
+    gone = np.zeros(fleet.in_domains, bool)
+    for size in sizes.tolist():
+        first = int(random.integers(max(1, fleet.in_domains // size))) * size
+        gone[first : first + size] = True
+    lost: Lost = gone.reshape(fleet.domains, fleet.domain).sum(axis=1, dtype=np.int64)
+    return lost
+
+
+def _counts(lost: Lost) -> Counts:
+    """(lost GPUs, number of domains)."""
     values, numbers = np.unique(lost, return_counts=True)
     return tuple(zip(values.tolist(), numbers.tolist(), strict=True))
 
@@ -66,14 +96,16 @@ def _speed(subject: Subject, row: Compared, counts: Counts) -> float:
     return shape(counts, subject.fleet.domain, subject.job, row.options).throughput
 
 
-def heatmap(subject: Subject, today: Compared, seeds: Sequence[int]) -> dict[str, Any]:
+def heatmap(
+    subject: Subject, today: Compared, seeds: Sequence[int], overhead: float
+) -> dict[str, Any]:
     """Loss of today's answer in domains of other sizes and at other failure rates, with as many
-    stages; None where no replica fits."""
+    stages and checkpoints as often; None where no replica fits."""
     rates = [subject.failures_per_day() / subject.fleet.gpus * f for f in RATE_FACTORS]
     loss: list[list[float | None]] = []
     for degree in HEAT_DEGREES:
         other = _with_degree(subject, degree)
-        loss.append([_loss(other, today, factor, seeds) for factor in RATE_FACTORS])
+        loss.append([_loss(other, today, factor, seeds, overhead) for factor in RATE_FACTORS])
     return {"degrees": list(HEAT_DEGREES), "rates": rates, "loss": loss, "policy": today.name}
 
 
@@ -88,26 +120,32 @@ def _with_degree(subject: Subject, degree: int) -> Subject | None:
 
 
 def _loss(
-    subject: Subject | None, today: Compared, factor: float, seeds: Sequence[int]
+    subject: Subject | None, today: Compared, factor: float, seeds: Sequence[int], overhead: float
 ) -> float | None:
     if subject is None:
         return None
     row = replace(today, options=replace(today.options, min_degree=1, spare_domains=0))
     try:
-        found = ask(subject.with_rates(factor), [row], seeds)[row.name, 0]
+        rated = subject.with_rates(factor)
+        found = ask(rated, [row], seeds, overheads={row.name: overhead})[row.name, 0]
     except BadInput:  # such a rate cannot be drawn
         return None
     return 1.0 - _mean([t.throughput for t in found])
 
 
-def year_chart(subject: Subject, rows: Sequence[Compared], trace: Trace) -> dict[str, Any]:
-    """The first history: domains that are hurt, and how fast the job runs; 0 while it stands."""
+def year_chart(
+    subject: Subject, rows: Sequence[Compared], trace: Trace, overheads: Mapping[str, float]
+) -> dict[str, Any]:
+    """The first history: domains that are hurt, and how fast the job runs; 0 while it stands.
+    `rows`: with the spares that each is best with."""
     step_h = max(1.0, trace.hours / MOST_POINTS)
     grid = np.arange(0.0, trace.hours, step_h)
     return {
         "time_h": [round(float(t), 3) for t in grid],
         "domains_hit": _hit(subject, trace, grid),
-        "throughput": {row.name: _course(subject, row, trace, grid) for row in rows},
+        "throughput": {
+            row.name: _course(subject, row, trace, grid, 1 - overheads[row.name]) for row in rows
+        },
     }
 
 
@@ -118,11 +156,14 @@ def _hit(subject: Subject, trace: Trace, grid: Any) -> list[int]:
     return [int(n) for n in number[np.searchsorted(found.time_h, grid, side="right")]]
 
 
-def _course(subject: Subject, row: Compared, trace: Trace, grid: Any) -> list[float]:
-    """Mean over each stretch of the grid, so that short stops are in it."""
-    course = trajectory(trace, subject.fleet, subject.job, row.options)
+def _course(subject: Subject, row: Compared, trace: Trace, grid: Any, kept: float) -> list[float]:
+    """Mean over each stretch of the grid, so that short stops are in it. `kept`: what the policy
+    leaves of the time."""
+    job = subject.job_beside(row.options.spare_domains)
+    course = trajectory(trace, subject.fleet, job, row.options)
+    healthy = subject.beside(row.options.spare_domains) / subject.replicas
     speed = [
-        s if mode == "run" else 0.0
+        s * healthy * kept if mode == "run" else 0.0
         for s, mode in zip(course.throughput, course.mode, strict=True)
     ]  # fmt: skip
     starts = np.array(course.time_h)
@@ -160,7 +201,9 @@ def frontier(valued: Mapping[Candidate, Valued], prices: Prices) -> list[dict[st
             "cost": cost,
             "one_off_per_year": per_year(prices, each.one_off),
             "throughput": fast,
-            "best": not any(c < cost and f > fast for _, c, f in points),
+            "best": not any(
+                c <= cost and f >= fast and (c, f) != (cost, fast) for _, c, f in points
+            ),
         }
         for each, cost, fast in sorted(points, key=lambda point: point[1])
     ]

@@ -10,6 +10,7 @@ below which the model itself is not right. So the choice changes only where it m
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -22,7 +23,8 @@ Worths = Mapping[Candidate, Sequence[float]]
 @dataclass(frozen=True)
 class Choice:
     """`best`: of the means; `chosen`: what is recommended; `rival`: the best of another policy;
-    `margin`: of the chosen over the rival. `stable`: the margin is larger than its interval."""
+    `margin`: of the chosen over the rival. `stable`: so far ahead that other histories would not
+    give another choice."""
 
     chosen: Candidate
     best: Candidate
@@ -42,7 +44,7 @@ def choose(worths: Worths, simplicity: Mapping[str, int], material: float) -> Ch
     if rival is None:
         return Choice(chosen, best, None, Spread(0.0, None, None), True)
     margin = difference(worths[chosen], worths[rival])
-    return Choice(chosen, best, rival, margin, beats(worths[chosen], worths[rival], material))
+    return Choice(chosen, best, rival, margin, clear(worths[chosen], worths[rival], material))
 
 
 def difference(ours: Sequence[float], theirs: Sequence[float]) -> Spread:
@@ -55,6 +57,14 @@ def beats(ours: Sequence[float], theirs: Sequence[float], material: float) -> bo
     gain = difference(ours, theirs)
     low = gain.ci95[0] if gain.ci95 else gain.mean
     return low > material
+
+
+def clear(ours: Sequence[float], theirs: Sequence[float], material: float) -> bool:
+    """Other histories, as many, would find the same: their difference is off by the root of two of
+    its interval from this one, and must still be beyond its own."""
+    gain = difference(ours, theirs)
+    half = gain.mean - gain.ci95[0] if gain.ci95 else 0.0
+    return gain.mean - (1 + math.sqrt(2)) * half > material
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -80,7 +80,7 @@ def of_jobs(wanted: Wanted) -> Understood:
     reads = [_on_cluster(read_job(path), cluster, len(wanted.jobs)) for path in wanted.jobs]
     subjects, facts = [], [_as_plain(f.as_dict()) for f in cluster.facts]
     for path, read in zip(wanted.jobs, reads, strict=True):
-        subject, more = _subject(path, read, cluster, failures.source)
+        subject, more = _subject(path, read, cluster, failures.source, alone=len(reads) == 1)
         subjects.append(subject)
         facts += [*(_as_plain(f.as_dict()) for f in read.facts), *more]
     total = sum(subject.fleet.gpus for subject in subjects)
@@ -153,7 +153,7 @@ def _failures(wanted: Wanted, cluster: ClusterDescription) -> _Failures:
         row = _input("failures", wanted.log, found.form.format or "csv")
         return _Failures(
             replace(source, fleet=fleet), [*found.facts, of, *facts], row,
-            now_figure(found.trace, watched), found.example,
+            now_figure(found.trace, watched, found.example), found.example,
             found.trace if watched == fleet else None,
         )  # fmt: skip
     name = wanted.failures or CATALOG
@@ -209,13 +209,16 @@ def _fitting(job: JobDescription, most: int) -> int:
 
 
 def _subject(
-    path: Path, read: ReadJob, cluster: ClusterDescription, source: ModelSource
+    path: Path, read: ReadJob, cluster: ClusterDescription, source: ModelSource, alone: bool
 ) -> tuple[Subject, list[PlainFact]]:
+    """`alone`: what the job does not use is there for it, as spares."""
     job = read.job
     about = f"job {path.name}"
     assert job.data is not None, "settled by _on_cluster"
     facts: list[PlainFact] = []
     fleet = _own_fleet(job, job.data, cluster)
+    if alone:
+        fleet = Fleet(cluster.fleet.domains * cluster.domain, cluster.domain, cluster.node)
     stages = job.pipeline * job.context
     groups = fleet.domains * (fleet.domain // job.tensor)
     training = TrainingJob(
@@ -236,9 +239,14 @@ def _subject(
         name=job.name, fleet=fleet, job=training, source=replace(source, fleet=fleet), days=days,
         days_assumed=assumed, preemptible=job.preemptible, pace=pace, format=read.format,
         rack=rack[0], speed_at=speeds(pace),
+        checkpoint_every_s=_checkpoint_s(job, pace, about, facts),
         speedup_at=_speedups(rack, job, about, facts),
     )  # fmt: skip
-    if subject.fleet.gpus < cluster.gpus:
+    unused = fleet.gpus - subject.gpus
+    if alone and unused:
+        text = f"{unused:,} GPUs that the job does not use are there as spares"
+        facts.append(fact(about, "GPUs of the cluster", text, True))
+    elif fleet.gpus < cluster.gpus:
         text = f"{fleet.gpus:,} of {cluster.gpus:,}, {fleet.domains:,} domains of its own"
         facts.append(fact(about, "GPUs of the cluster", text))
     return subject, facts
@@ -311,6 +319,24 @@ def _pace(
 def _machine(cluster: ClusterDescription) -> Machine:
     gpu = replace(load_gpu(cluster.gpu), domain_gpus=cluster.domain)
     return machine(gpu, load_constants(gpu.generation))
+
+
+def _checkpoint_s(
+    job: JobDescription, pace: Pace | None, about: str, facts: list[PlainFact]
+) -> float:
+    """As the job has it today; 0 where nothing says."""
+    if not job.checkpoint_every_steps:
+        return 0.0
+    step_s = step_figure(pace)
+    if step_s is None or not step_s.value:
+        text = "its interval in steps is not used: how long a step takes is not known"
+        facts.append(fact(about, "checkpoints of today", text, True))
+        return 0.0
+    every_s = job.checkpoint_every_steps * step_s.value
+    text = f"every {every_s:,.0f} s"
+    note = f"{job.checkpoint_every_steps:,} steps x {step_s.value:.3g} s"
+    facts.append(fact(about, "checkpoints of today", text, note=note))
+    return every_s
 
 
 def _days(

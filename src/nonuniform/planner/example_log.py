@@ -21,7 +21,7 @@ from nonuniform.cluster.sources.generate import generate
 
 MARK = "made by the simulator from published rates"
 COMMAND = "python -m nonuniform.planner.example_log"
-FLEET = Fleet(16384, 8, 8)
+FLEET = Fleet(16128, 8, 8)
 START = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
 
 
@@ -50,7 +50,7 @@ def _time(hours: float) -> str:
 
 
 def main(path: str) -> None:
-    """The file of the examples folder: of as many GPUs as Llama 3 was trained on, in DGX H100."""
+    """The file of the examples folder: of the GPUs of examples/jobs/llama3-405b.sh, in DGX H100."""
     text = example_log(FLEET)
     try:
         Path(path).write_text(text, encoding="utf-8")

@@ -7,7 +7,7 @@ candidate with the code of the reason. DESIGN "Policies". Knows nothing of money
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -52,15 +52,17 @@ def exposure(subject: Subject, traces: Sequence[Trace], now: Figure | None) -> E
             "rate x GPUs x days of the job, of a year at most",
         ),
         now=now,
-        mean=of_seeds(
-            [float(np.average(s, weights=h)) for s, h in shares], "1", "mean over time"
-        ),
-        p95=of_seeds(
-            [quantile(s, h, 0.95) for s, h in shares], "1", "no more for 95 % of the time"
-        ),
+        mean=_share([float(np.average(s, weights=h)) for s, h in shares], "mean over time"),
+        p95=_share([quantile(s, h, 0.95) for s, h in shares], "no more for 95 % of the time"),
         candidate=not reason,
         reason=reason or "saves",
     )  # fmt: skip
+
+
+def _share(values: Sequence[float], source: str) -> Figure:
+    """No interval of a share goes below 0."""
+    found = of_seeds(values, "1", source)
+    return found if found.low is None else replace(found, low=max(0.0, found.low))
 
 
 def not_worth_it(subject: Subject, failures: float) -> str:

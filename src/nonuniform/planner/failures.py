@@ -18,11 +18,12 @@ from nonuniform.cluster.sources.rates import Cause
 from nonuniform.cluster.sources.repair import empirical
 from nonuniform.cluster.trace import Trace
 from nonuniform.planner.exposure import failed_shares
-from nonuniform.planner.figure import Figure
+from nonuniform.planner.figure import Figure, Kind
 from nonuniform.scenario.build import ModelSource
 
 YEAR_H = 8760.0
 MOST_SAMPLES = 1000
+MOST_FIRST = 0.01  # of the rows; a log with more at its first moment began with what was down
 LEAST_REPAIR_H = 1 / 3600
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
@@ -33,7 +34,7 @@ def causes_of_trace(trace: Trace, fleet: Fleet) -> tuple[Cause, ...]:
     does not count as often; what is down at the end lasts longer than was seen."""
     days = trace.hours / 24
     began = trace.start_h > 0
-    if np.count_nonzero(~began) < 2:  # the first failure is where the window begins
+    if np.count_nonzero(~began) <= max(1, MOST_FIRST * len(began)):  # they begin the window
         began = np.ones_like(began)
     found = []
     for size in np.unique(trace.gpus[began]).tolist():
@@ -89,7 +90,8 @@ def source_of_log(trace: Trace, fleet: Fleet) -> tuple[ModelSource, list[dict[st
     return source, facts
 
 
-def now_figure(trace: Trace, fleet: Fleet) -> Figure:
-    """The failed share where the log ends."""
+def now_figure(trace: Trace, fleet: Fleet, example: bool = False) -> Figure:
+    """The failed share where the log ends; of an example it was never measured."""
     shares, _ = failed_shares(trace, fleet)
-    return Figure(float(shares[-1]), "1", "measured", "at the end of the log")
+    kind: Kind = "simulated" if example else "measured"
+    return Figure(float(shares[-1]), "1", kind, "at the end of the log")

@@ -26,6 +26,7 @@ from nonuniform.planner.exposure import SHORT_DAYS, quantile
 from nonuniform.planner.figure import Figure, nothing
 
 FAILED_STATES = ("NODE_FAIL", "BOOT_FAIL")
+STOOD = 2.0  # times the usual step: less is how steps of a whole job differ anyway
 COLUMNS = ("jobname", "elapsedraw", "state", "alloctres")
 _GPUS = re.compile(r"gres/gpu(?::[^=,]+)?=(\d+)")
 
@@ -47,7 +48,7 @@ class Measured:
 
     def as_dict(self) -> dict[str, Any]:
         found: dict[str, Any] = {
-            "name": self.name, "candidate": not self.reason, "reason": self.reason or "saves",
+            "name": self.name, "candidate": not self.reason, "reason": self.reason or "not-known",
         }  # fmt: skip
         for key in ("gpu_hours", "tp_usage", "failures", "lost"):
             found[key] = getattr(self, key).as_dict()
@@ -72,7 +73,9 @@ def of_steps(path: Path) -> Measured:
     lost = None
     if healthy:
         usual_h = float(np.median(healthy)) / 3600
-        lost = float(np.maximum(time_h - usual_h, 0).sum()) * whole
+        slower = float((time_h - usual_h)[share > 0].sum())
+        stood = time_h[(share == 0) & (time_h > STOOD * usual_h)]
+        lost = (max(0.0, slower) + float((stood - usual_h).sum())) * whole
     fell = sum(1 for a, b in pairwise(share) if b > a)
     return Measured(
         path.parent.name or path.stem,
@@ -82,7 +85,12 @@ def of_steps(path: Path) -> Measured:
         _figure(float(share[-1]), "1", source),
         _figure(float(np.average(share, weights=time_h)), "1", source),
         _figure(quantile(share, time_h, 0.95), "1", source),
-        _figure(lost, "GPU-h", f"{source}; longer than the usual step of the whole job")
+        _figure(
+            lost,
+            "GPU-h",
+            f"{source}; steps with GPUs missing, and such as took "
+            f"{STOOD:g} times as long, beyond the usual one",
+        )
         if lost is not None
         else nothing("GPU-h", "no step ran with all GPUs"),
     )

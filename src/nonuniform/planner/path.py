@@ -11,8 +11,8 @@ from typing import Any
 from nonuniform.planner.figure import Figure
 from nonuniform.planner.money import gpu_hour_price, per_year
 from nonuniform.planner.prices import Prices
-from nonuniform.planner.subject import Subject
-from nonuniform.planner.valuation import Valued
+from nonuniform.planner.study import Study
+from nonuniform.planner.valuation import MATERIAL_SHARE, Valued
 
 MEASURE_WEEKS, PILOT_WEEKS = 2.0, 4.0
 PEOPLE = 4.0
@@ -21,17 +21,20 @@ MOST_RECOVERY_S = 60.0
 
 
 def path_of(
-    subject: Subject, software: Valued, boosted: Valued | None, prices: Prices
+    study: Study, software: Valued, boosted: Valued | None, prices: Prices
 ) -> list[dict[str, Any]]:
     """`software`: the best answer that needs no other racks; `boosted`: with them, where it is
-    compared."""
-    price = gpu_hour_price(prices)
+    compared. Of today's loss only the part that the software wins back pays for it."""
+    subject, price = study.subject, gpu_hour_price(prices)
     year = subject.fleet.gpus * 8760 * price
+    pays = max(per_year(prices, software.one_off) / year, MATERIAL_SHARE) if year else None
+    lost, left = _loss(study.today), _loss(software)
+    back = 1 - left / lost if lost > 0 else 0.0
     steps = [
         _step("measure", 0.0, MEASURE_WEEKS, MEASURE_WEEKS * prices["engineer_week"], (
             "loss_today", "at_least",
-            Figure(per_year(prices, software.one_off) / year, "1", "computed",
-                   "share of the GPU-hours that pays for the software over horizon_years"),
+            Figure(pays / back if pays is not None and back > 0 else None, "1", "computed",
+                   "loss of which the part won back pays for the software over horizon_years"),
         )),
         _step("pilot", 2.0 * subject.gpus_per_replica, PILOT_WEEKS,
               2 * subject.gpus_per_replica * HOURS_PER_WEEK * PILOT_WEEKS * price, (
@@ -43,7 +46,7 @@ def path_of(
               software.one_off / prices["engineer_week"] / PEOPLE if software.one_off else 0.0,
               software.one_off, (
             "throughput_gain", "at_least",
-            Figure(per_year(prices, software.one_off) / year, "1", "computed",
+            Figure(pays, "1", "computed",
                    "gain over today that pays for the software over horizon_years"),
         )),
     ]  # fmt: skip
@@ -59,7 +62,7 @@ def path_of(
                     "boost_gain",
                     "at_least",
                     Figure(
-                        per_year(prices, more) / year,
+                        max(per_year(prices, more) / year, MATERIAL_SHARE) if year else None,
                         "1",
                         "computed",
                         "gain of throughput that pays for the racks over horizon_years",
@@ -68,6 +71,10 @@ def path_of(
             )
         )
     return steps
+
+
+def _loss(own: Valued) -> float:
+    return 1 - (own.throughput().value or 0.0)
 
 
 def _step(

@@ -71,7 +71,8 @@ class Limits:
 def compared(
     job: TrainingJob, transition: Transition, batch: Batch = "fixed", limits: Limits | None = None
 ) -> tuple[Compared, ...]:
-    """The simplest first. More power is compared only where the rack has some to give."""
+    """The simplest first. More power is compared only where the rack has some to give, and replicas
+    of fewer GPUs only where they have more than one in a group."""
     limits = limits or Limits()
     min_degree = limits.min_degree
     floor = min_degree or max(1, -(-job.degree // 2))
@@ -121,7 +122,9 @@ def compared(
     )  # fmt: skip
     possible = not limits.speedup_at or any(speedup > 1 for _, speedup in limits.speedup_at)
     return tuple(
-        replace(row, runnable=not row.needs) for row in rows if possible or not row.options.boosts
+        replace(row, runnable=not row.needs)
+        for row in rows
+        if (possible or not row.options.boosts) and (job.degree > 1 or not row.options.reduces)
     )
 
 

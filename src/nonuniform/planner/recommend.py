@@ -31,8 +31,9 @@ def recommendation(
 ) -> dict[str, Any]:  # fmt: skip
     """`least`: of `least_degree`."""
     chosen = study.valued[recommended(study)]
-    lost_today = [t.lost_gpu_h for t in study.today.tallies]
-    gain = difference(lost_today, [t.lost_gpu_h for t in chosen.tallies])
+    gpus = study.subject.gpus
+    lost_today = [t.missing_gpu_h(gpus) for t in study.today.tallies]
+    gain = difference(lost_today, [t.missing_gpu_h(gpus) for t in chosen.tallies])
     saved = figure_of(gain, "GPU-h/year", "lost today less lost with this, the same histories")
     return {
         "job": study.subject.name,
@@ -77,15 +78,18 @@ def spare_figure(study: Study, chosen: Valued) -> Figure:
 
 def spares_where(study: Study, chosen: Valued) -> str:
     subject = study.subject
-    inside = subject.fleet.domain % subject.job.degree
+    left = subject.fleet.gpus - subject.gpus
+    inside, rest = divmod(left, subject.fleet.domains)
     parts = []
     if chosen.spares:
         parts.append(
             f"{chosen.spares} whole domains of the job's own, in the same network block as the "
             "replicas they stand in for"
         )
-    if inside:
+    if inside and not rest:
         parts.append(f"{inside} GPUs in each domain, which the degree leaves free")
+    elif left:
+        parts.append(f"{left} GPUs that no replica needs")
     return "; ".join(parts) or "none"
 
 
@@ -119,7 +123,9 @@ def least_degree(
     degree = study.subject.job.degree
     if not chosen.row.options.reduces or degree == 1:
         return {"min_degree": degree, "min_degree_tried": []}
-    floors = sorted({max(1, math.ceil(degree * share)) for share in FLOORS}, reverse=True)
+    stated = chosen.row.options.min_degree
+    lowest = stated if study.subject.min_degree_stated else 1
+    floors = sorted({max(lowest, math.ceil(degree * share)) for share in FLOORS}, reverse=True)
     rows = [
         replace(chosen.row, options=replace(chosen.row.options, min_degree=floor))
         for floor in floors

@@ -2,8 +2,7 @@
 unequal replicas costs.
 
 In: a `Pace`. Out: figures, or None where the model does not know. DESIGN "Gradient sync". Works out
-no time itself: `perf` does. No measurement of unequal replicas was found: its interval is what the
-model's constants leave open.
+no time itself: `perf` does. No measurement of unequal replicas was found; no interval is given.
 """
 
 from __future__ import annotations
@@ -22,13 +21,11 @@ MODEL = "step-time model (nonuniform perf)"
 
 @dataclass(frozen=True)
 class Sync:
-    """Shares of a step. `exposed`: that shows of the longer sync, with overlap; `hidden`: that the
-    overlap hides; `slowdown`: of a hurt replica against `by_degree`, base / degree."""
+    """On top of a step of whole replicas, as shares of it. `exposed`: what shows of the longer
+    sync, with overlap; `hidden`: what the overlap hides."""
 
     exposed: float
     hidden: float
-    slowdown: float
-    by_degree: float
 
 
 def why_not(pace: Pace) -> str | None:
@@ -60,8 +57,6 @@ def sync(pace: Pace | None, degree: int) -> Sync | None:
     return Sync(
         more_covered / step_s,
         max(0.0, more_shown - more_covered) / step_s,
-        covered.slowdown,
-        pace.parallel.tensor / degree,
     )
 
 

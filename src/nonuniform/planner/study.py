@@ -18,7 +18,7 @@ from nonuniform.planner.figure import Figure
 from nonuniform.planner.policies import TODAY, Compared, order_of
 from nonuniform.planner.prices import Prices
 from nonuniform.planner.subject import Subject
-from nonuniform.planner.trials import Candidate, Tally, ask
+from nonuniform.planner.trials import Candidate, Tallies, Tally, ask
 from nonuniform.planner.valuation import Valued, material, today_of, value, worths
 from nonuniform.sim.outcome import pool, quantile
 
@@ -65,18 +65,10 @@ class How:
 
 
 def study(subject: Subject, rows: Sequence[Compared], how: How) -> Study:
-    say = how.told or (lambda _: None)
-    say(f"{subject.name}: every policy")
-    found = ask(subject, rows, how.seeds, how.jobs, overheads=how.overheads)
-    spared = [
-        row.with_spares(domains)
-        for row in rows
-        for domains in _numbers_of_spares(subject, row, found[row.name, 0])
-    ]
-    say(f"{subject.name}: {len(spared)} numbers of spares")
-    if spared:
-        found |= ask(subject, spared, how.seeds, how.jobs, overheads=how.overheads)
-    valued = value(subject, [*rows, *spared], found, how.prices)
+    if how.told is not None:
+        how.told(f"{subject.name}: every policy, with spares and without")
+    tried, found = with_spares(subject, rows, how.seeds, how.overheads, how.jobs)
+    valued = value(subject, tried, found, how.prices)
     order, least = order_of(rows), material(subject, how.prices)
     best = {row.name: _best_of(valued, row.name, order, least) for row in rows}
     traces = [subject.source(seed) for seed in list(how.seeds)[:TRACES]]
@@ -84,6 +76,22 @@ def study(subject: Subject, rows: Sequence[Compared], how: How) -> Study:
         subject, rows, valued, best, choose(worths(valued), order, least),
         exposure(subject, traces, how.now), traces, least,
     )  # fmt: skip
+
+
+def with_spares(
+    subject: Subject, rows: Sequence[Compared], seeds: Sequence[int],
+    overheads: Mapping[str, float], jobs: int = 1,
+) -> tuple[list[Compared], Tallies]:  # fmt: skip
+    """Every policy without spares, and with as many as its histories ask for."""
+    found = ask(subject, rows, seeds, jobs, overheads=overheads)
+    spared = [
+        row.with_spares(domains)
+        for row in rows
+        for domains in _numbers_of_spares(subject, row, found[row.name, 0])
+    ]
+    if spared:
+        found |= ask(subject, spared, seeds, jobs, overheads=overheads)
+    return [*rows, *spared], found
 
 
 def _best_of(
@@ -97,16 +105,24 @@ def _best_of(
 
 
 def _numbers_of_spares(subject: Subject, row: Compared, tallies: Sequence[Tally]) -> list[int]:
-    """Enough for half, for nearly all and for all of the time, where the cluster has room."""
+    """Enough for half, for nearly all and for all of the time, where the cluster has room; up to
+    where one replica more would have to go."""
     hours = pool([t.spares_hours for t in tallies])
-    asked = sorted({quantile(hours, share) for share in (0.5, 0.95, 1.0)} - {0})
-    most = int(subject.fleet.domains * MOST_SPARE_SHARE)
+    needed = {quantile(hours, share) for share in (0.5, 0.95, 1.0)} - {0}
+    domains = subject.fleet.domains
+    asked = sorted({
+        subject.spares_that_cost_as_much(n)
+        for n in needed
+        if n < domains and subject.beside(n) < subject.replicas  # else they are spare as it is
+    })  # fmt: skip
+    most = int(domains * MOST_SPARE_SHARE)
     return [n for n in asked if n <= most and _fits(subject, row.with_spares(n))]
 
 
 def _fits(subject: Subject, row: Compared) -> bool:
     try:
-        replicas_of(subject.fleet.domains, subject.fleet.domain, subject.job, row.options)
+        job = subject.job_beside(row.options.spare_domains)
+        replicas_of(subject.fleet.domains, subject.fleet.domain, job, row.options)
     except BadInput:
         return False
     return True

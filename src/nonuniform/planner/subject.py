@@ -33,7 +33,8 @@ class Pace:
 class Subject:
     """`days`: of undisturbed work, and whether that is assumed. `source` draws its histories.
     `rack`: of the catalog, or a file. `speed_at`: a hurt replica's speed by degree; `speedup_at`:
-    how far its GPUs can be boosted; () where no model says."""
+    how far its GPUs can be boosted; () where no model says. `checkpoint_every_s`: as its files say;
+    0 where they do not."""
 
     name: str
     fleet: Fleet
@@ -47,6 +48,8 @@ class Subject:
     rack: str = ""
     speed_at: ByDegree = ()
     speedup_at: ByDegree = ()
+    checkpoint_every_s: float = 0.0
+    min_degree_stated: bool = False
 
     @property
     def replicas(self) -> int:
@@ -62,6 +65,25 @@ class Subject:
         """That train."""
         return self.replicas * self.gpus_per_replica
 
+    def job_beside(self, spares: int) -> TrainingJob:
+        """With as many of its replicas as fit beside so many spare domains."""
+        fit = self.beside(spares)
+        return self.job if self.job.replicas <= fit else replace(self.job, replicas=fit)
+
+    def beside(self, spares: int) -> int:
+        """Replicas beside so many spare domains."""
+        fit = (self.fleet.domains - spares) * self.groups_per_domain // self.job.stages
+        return min(self.replicas, fit)
+
+    def spares_that_cost_as_much(self, spares: int) -> int:
+        """The most domains that can be spare for the replicas that this number takes away."""
+        left = self.beside(spares)
+        return self.fleet.domains - -(-left * self.job.stages // self.groups_per_domain)
+
+    @property
+    def groups_per_domain(self) -> int:
+        return self.fleet.domain // self.job.degree
+
     def failures_per_day(self) -> float:
         """Of the GPUs that it owns."""
         return sum(cause.failures_per_day(self.fleet) for cause in self.source.causes)
@@ -74,6 +96,11 @@ class Subject:
 
     def with_rates(self, factor: float) -> Subject:
         causes = tuple(replace(c, rate_per_day=c.rate_per_day * factor) for c in self.source.causes)
+        return replace(self, source=replace(self.source, causes=causes))
+
+    def with_single_gpus(self) -> Subject:
+        """As many failures, each of one GPU."""
+        causes = tuple(replace(c, blast="gpu", blast_gpus=1) for c in self.source.causes)
         return replace(self, source=replace(self.source, causes=causes))
 
     def with_repairs(self, factor: float) -> Subject:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from nonuniform.placement.policy import Batch
-from nonuniform.planner.changes import Case, all_changes, with_best_spares
+from nonuniform.planner.changes import Again, Case, all_changes
 from nonuniform.planner.charts import (
     domain_map,
     frontier,
@@ -22,6 +22,7 @@ from nonuniform.planner.charts import (
     year_chart,
 )
 from nonuniform.planner.checkpoints import mtbf_s, simulated, young_daly_s
+from nonuniform.planner.hurt import hurt_shares, sync_share, usual_degree
 from nonuniform.planner.path import path_of
 from nonuniform.planner.policies import TODAY, Compared, Limits, Transition, compared, overheads
 from nonuniform.planner.prices import Prices
@@ -29,8 +30,8 @@ from nonuniform.planner.rackchart import rack_chart
 from nonuniform.planner.recommend import least_degree, recommendation
 from nonuniform.planner.replay import replay
 from nonuniform.planner.steptime import Sync, hidden_figure, step_figure, sync
-from nonuniform.planner.study import How, Study, study
-from nonuniform.planner.subject import Subject, mean_block
+from nonuniform.planner.study import TRACES, How, Study, study
+from nonuniform.planner.subject import Subject
 from nonuniform.planner.tell import job_object, marginal, portfolio, verdict
 from nonuniform.planner.understood import Settings, Understood
 
@@ -66,10 +67,12 @@ class Setup:
     hurt_degree: int
 
 
-def setup(subject: Subject, settings: Settings, batch: Batch) -> Setup:
+def setup(subject: Subject, settings: Settings, batch: Batch, seeds: Sequence[int]) -> Setup:
     """Who restarts does so at the best interval, unless another one is stated."""
     transition = settings.transition
-    if not settings.checkpoint_stated:
+    if subject.checkpoint_every_s:
+        transition = replace(transition, checkpoint_every_s=subject.checkpoint_every_s)
+    elif not settings.checkpoint_stated:
         every = young_daly_s(transition.checkpoint_write_s, mtbf_s(subject))
         transition = replace(transition, checkpoint_every_s=max(1.0, min(every, 86400.0)))
     limits = Limits(
@@ -77,22 +80,25 @@ def setup(subject: Subject, settings: Settings, batch: Batch) -> Setup:
         subject.speed_at, subject.speedup_at,
     )  # fmt: skip
     rows = compared(subject.job, transition, batch, limits)
-    lost = mean_block(subject.source.causes, subject.fleet)
-    hurt = max(1, subject.job.degree - max(1, round(lost)))
-    found = sync(subject.pace, hurt)
-    taken = overheads(rows, transition)
-    if found is not None:
-        taken = {
-            name: share + (found.exposed if name.startswith("ntp") else 0.0)
-            for name, share in taken.items()
-        }
-    return Setup(subject, transition, rows, taken, found, hurt)
+    taken, shares = overheads(rows, transition), {}
+    floors = [row.options.min_degree for row in rows if row.options.reduces]
+    if subject.pace is not None and floors and subject.job.degree > 1:
+        traces = [subject.source(seed) for seed in seeds[:TRACES]]
+        shares = hurt_shares(subject, traces, floors[0])
+        longer = sync_share(subject, shares)
+        for row in rows:
+            if row.options.reduces:
+                taken[row.name] = min(1.0, taken[row.name] + longer)
+    hurt = usual_degree(subject, shares)
+    return Setup(subject, transition, rows, taken, sync(subject.pace, hurt), hurt)
 
 
 def whole_answer(
     understood: Understood, prices: Prices, effort: Effort, created: datetime.date
 ) -> dict[str, Any]:
-    setups = [setup(s, understood.settings, effort.batch) for s in understood.subjects]
+    setups = [
+        setup(s, understood.settings, effort.batch, effort.seeds) for s in understood.subjects
+    ]
     seeds = effort.seeds if len(setups) == 1 else effort.few
     studies = [_study(own, understood, prices, effort, seeds) for own in setups]
     place = _first(studies)
@@ -105,7 +111,9 @@ def whole_answer(
             job_object(each, created, step_figure(each.subject.pace)) for each in studies
         ],
         "portfolio": portfolio(studies),
-        "recommendation": _recommendation(first, own, prices, effort),
+        "recommendation": _recommendation(
+            first, own, understood.settings, prices, effort
+        ),
         "marginal": marginal(first, hidden_figure(own.sync, own.hurt_degree)),
         "path": _path(first, prices),
         "money": prices.as_dict(),
@@ -131,27 +139,40 @@ def _first(studies: Sequence[Study]) -> int:
     return max(range(len(studies)), key=lost)
 
 
-def _recommendation(first: Study, own: Setup, prices: Prices, effort: Effort) -> dict[str, Any]:
+def _recommendation(
+    first: Study, own: Setup, settings: Settings, prices: Prices, effort: Effort
+) -> dict[str, Any]:
     effort.told("checkpoint intervals")
     brief = own.subject.shorter(VARIED_HOURS)
     checkpoint = simulated(brief, own.rows[0], own.transition, effort.few[:4])
     effort.told("least degrees")
     least = least_degree(first, brief, effort.seeds[:8], own.overheads)
     effort.told("what would change the answer")
-    spares = {name: each.spares for name, each in first.best.items()}
-    rows = with_best_spares(own.rows, spares)
+    again = _again(settings, effort)
     chosen = verdict(first)["policy"]
-    case = Case(brief, rows, prices, effort.few, own.overheads, chosen, effort.jobs)
+    case = Case(brief, effort.batch, prices, effort.few, again, chosen, effort.jobs)
     changes = all_changes(case) if first.exposure.candidate else []
     return recommendation(first, least, checkpoint, own.transition, changes)
 
 
+def _again(settings: Settings, effort: Effort) -> Again:
+    """The policies of another subject, with its own checkpoint interval and overheads."""
+
+    def policies(subject: Subject, batch: Batch) -> tuple[Sequence[Compared], Mapping[str, float]]:
+        own = setup(subject, settings, batch, effort.few)
+        return own.rows, own.overheads
+
+    return policies
+
+
 def _path(first: Study, prices: Prices) -> list[dict[str, Any]]:
+    if not first.exposure.candidate:
+        return []
     plain = [own for own in first.best.values() if "boost" not in own.row.needs]
     software = max(
         (own for own in plain if own.row.name != TODAY), key=lambda own: sum(own.worths)
     )  # fmt: skip
-    return path_of(first.subject, software, first.best.get("ntp-pw"), prices)
+    return path_of(first, software, first.best.get("ntp-pw"), prices)
 
 
 def _charts(first: Study, own: Setup, prices: Prices, effort: Effort) -> dict[str, Any]:
@@ -160,8 +181,10 @@ def _charts(first: Study, own: Setup, prices: Prices, effort: Effort) -> dict[st
     trace = first.traces[0]
     return {
         "throughput": throughput_chart(own.subject, own.rows, effort.seeds[0]),
-        "heatmap": heatmap(own.subject, own.rows[0], effort.seeds[:2]),
-        "year": year_chart(own.subject, own.rows, trace),
+        "heatmap": heatmap(own.subject, own.rows[0], effort.seeds[:2], own.overheads[TODAY]),
+        "year": year_chart(
+            own.subject, [first.best[row.name].row for row in own.rows], trace, own.overheads
+        ),
         "spares": spares_chart(bare),
         "frontier": frontier(first.valued, prices),
         "map": domain_map(own.subject, trace),

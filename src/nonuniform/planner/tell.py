@@ -27,7 +27,8 @@ def job_object(study: Study, created: datetime.date, step_s: Figure | None) -> d
     subject, seen = study.subject, study.exposure
     return {
         "name": subject.name,
-        "gpus": subject.fleet.gpus,
+        "gpus": subject.gpus,
+        "gpus_owned": subject.fleet.gpus,
         "degree": subject.job.degree,
         "stages": subject.job.stages,
         "replicas": subject.replicas,
@@ -132,7 +133,7 @@ def portfolio(studies: Sequence[Study]) -> list[dict[str, Any]]:
         {
             "job": study.subject.name,
             "lost": study.today.lost().as_dict(),
-            "candidate": study.exposure.candidate,
+            "candidate": verdict(study)["worth"] != "no",
             "reason": verdict(study)["reason"],
         }
         for study in studies
@@ -147,9 +148,11 @@ def verdict(study: Study) -> dict[str, Any]:
     chosen, best = study.choice.chosen[0], study.choice.best[0]
     sure = study.choice.stable or not study.exposure.candidate
     head = {
-        "policy": chosen, "today": TODAY, "change": chosen != TODAY,
+        "policy": chosen, "today": TODAY, "change": study.choice.chosen != (TODAY, 0),
         "choice": "clear" if sure else "within-noise",
     }  # fmt: skip
+    if study.exposure.reason == "tensor-parallel-1":
+        return {**head, "worth": "no", "reason": study.exposure.reason}
     if not study.exposure.candidate:
         return {**head, "policy": TODAY, "change": False, "worth": "no",
                 "reason": study.exposure.reason}  # fmt: skip
@@ -161,8 +164,9 @@ def verdict(study: Study) -> dict[str, Any]:
 
 
 def _why_no_better(study: Study) -> str:
-    """NTP is not ahead even in the mean: since nothing is left to gain, or since it costs more."""
-    drop, ntp = study.best["dp-drop-tokens"], study.best["ntp-tokens"]
+    """NTP is not ahead even in the mean: since nothing is left to gain, also where no spares are
+    kept, or since it costs more."""
+    drop, ntp = study.bare("dp-drop-tokens"), study.bare("ntp-tokens")
     gain = difference(
         [t.throughput for t in ntp.tallies], [t.throughput for t in drop.tallies]
     )  # fmt: skip
@@ -170,7 +174,9 @@ def _why_no_better(study: Study) -> str:
 
 
 def recommended(study: Study) -> Candidate:
-    return study.choice.chosen if study.exposure.candidate else (TODAY, 0)
+    """Without tensor parallelism NTP has no part in it, and the simpler answers still have."""
+    free = study.exposure.candidate or study.exposure.reason == "tensor-parallel-1"
+    return study.choice.chosen if free else (TODAY, 0)
 
 
 def alternatives(study: Study, most: int = 4) -> list[dict[str, Any]]:
@@ -193,7 +199,7 @@ def alternatives(study: Study, most: int = 4) -> list[dict[str, Any]]:
 
 
 def _why_not(study: Study, chosen: Valued, own: Valued) -> str:
-    if not study.exposure.candidate:
+    if not study.exposure.candidate and chosen is study.today:
         return study.exposure.reason
     if beats(chosen.worths, own.worths, study.material):
         faster = own.throughput().value or 0.0
@@ -218,8 +224,8 @@ def marginal(study: Study, hidden: Figure | None) -> dict[str, Any]:
     found = {}
     compared = {row.name for row in study.rows}
     for name, (after, before) in steps.items():
-        if after not in compared:
-            found[name] = nothing("1", "the rack has no power to give").as_dict()
+        if not {after, before} <= compared:
+            found[name] = nothing("1", "not compared: it is not possible here").as_dict()
             continue
         gain = difference(
             [t.throughput for t in study.bare(after).tallies],

@@ -42,6 +42,10 @@ class Tally:
         gone = sum(self.gpu_h[key] for key in ("failed", "idled", "transition", "redone"))
         return gone - self.gpu_h["gained"]
 
+    def missing_gpu_h(self, gpus: int) -> float:
+        """Of work that `gpus` GPUs do in a year and that was not done, spares included."""
+        return (1 - self.throughput) * gpus * HOURS_PER_YEAR
+
     @property
     def spare_gpu_h(self) -> float:
         return self.gpu_h["spare"] + self.gpu_h["unused"]
@@ -88,7 +92,7 @@ def ask(
 ) -> dict[Candidate, list[Tally]]:
     """Rows are told apart by name and spares."""
     named = {(row.name, row.options.spare_domains): row for row in rows}
-    policies = {f"{name}\n{spares}": (subject.job, row.options)
+    policies = {f"{name}\n{spares}": (subject.job_beside(spares), row.options)
                 for (name, spares), row in named.items()}  # fmt: skip
     outcomes = run(subject.fleet, subject.source, policies, seeds, jobs, told)
     taken = overheads or {}

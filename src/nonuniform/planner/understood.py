@@ -86,6 +86,7 @@ def of_scenario(path: Path, skip_bad_rows: bool = False) -> Understood:
         rack=hardware.rack or "",
         speed_at=speeds(hardware.perf, job.degree, job.stages) if hardware.perf else (),
         speedup_at=speedups(hardware.rack, job.degree) if hardware.rack else (),
+        min_degree_stated=settings.min_degree > 0,
     )  # fmt: skip
     found = [
         fact(each["about"], "", each["text"], bool(each["assumed"]))

@@ -41,6 +41,7 @@ class Valued:
     costs: Sequence[Costs]
     one_off: float
     worths: Sequence[float]
+    gpus: int
 
     @property
     def spares(self) -> int:
@@ -57,7 +58,9 @@ class Valued:
         return of_seeds([t.throughput for t in self.tallies], "1", _SIMULATED)
 
     def lost(self) -> Figure:
-        return of_seeds([t.lost_gpu_h for t in self.tallies], "GPU-h/year", _SIMULATED)
+        """Of work that is not done, spares included."""
+        missing = [t.missing_gpu_h(self.gpus) for t in self.tallies]
+        return of_seeds(missing, "GPU-h/year", _SIMULATED)
 
     def net(self, today: Valued) -> Figure:
         """Against today, with what is spent once spread over the horizon."""
@@ -101,7 +104,7 @@ def _valued(
         for t in tallies
     ]
     worths = [-(cost.total + per_year(prices, one_off)) for cost in spent]
-    return Valued(row, tallies, spent, one_off, worths)
+    return Valued(row, tallies, spent, one_off, worths, subject.gpus)
 
 
 def boost_watts(subject: Subject, row: Compared, prices: Prices) -> float:

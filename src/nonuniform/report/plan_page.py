@@ -39,7 +39,15 @@ def plan_html(summary: Mapping[str, Any], lang: Language = "en") -> str:
         talk=talk(found),
         tiles=tiles(found),
         kinds=KINDS,
-        exposure=[tables.portfolio(place, texts), tables.exposure(place, texts)],
+        exposure=[
+            table
+            for table in (
+                tables.portfolio(place, texts),
+                tables.exposure(place, texts),
+                tables.measured(place, texts),
+            )
+            if table.rows
+        ],
         jobs=[_of_job(job, found, texts) for job in place["jobs"] if job["policies"].data],
         advice=_advice(place, texts),
         charts=charts,

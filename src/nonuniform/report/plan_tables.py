@@ -67,6 +67,24 @@ def exposure(summary: Place, texts: Texts) -> Table:
     return _table(summary, texts, texts("plan.caption.exposure"), columns, 1, rows)
 
 
+def measured(summary: Place, texts: Texts) -> Table:
+    columns = ("job", "candidate", "reason", "gpu_hours", "failed_times", "failed_mean",
+               "failed_p95", "measured_lost")  # fmt: skip
+    rows = [
+        (
+            row["name"].name(),
+            _yes_no(row["candidate"], texts),
+            texts.known("reason", row["reason"].words()),
+            row["gpu_hours"].figure().cell(),
+            row["failures"].figure().as_count().cell(),
+            *(row["failed_share"][key].figure().cell() for key in ("mean", "p95")),
+            row["lost"].figure().cell(),
+        )
+        for row in summary.get("measured") or ()
+    ]
+    return _table(summary, texts, texts("plan.caption.measured"), columns, 3, rows)
+
+
 def meaning(job: Place, chosen: str, texts: Texts) -> Table:
     columns = ("policy", "meaning", "runs", "needs")
     return _by_policy(

@@ -16,6 +16,8 @@ from nonuniform.report.texts import Texts
 
 # More of them do not fit into a sentence; the table has all.
 CHANGES_SAID = 3
+# Reasons that lie in the job: what it would save otherwise is not to be said.
+BY_ITSELF = ("tensor-parallel-1", "few-failures", "short-job", "preemptible")
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,11 @@ class Told:
     @property
     def recommendation(self) -> Place:
         return self.summary["recommendation"]
+
+    @property
+    def changes(self) -> bool:
+        """Another answer than today's; also the same one with spares."""
+        return bool(self.summary["verdict"]["change"].data)
 
     def name(self, place: Place) -> Said:
         """Of a policy, as the files write it."""
@@ -113,6 +120,8 @@ def _sure(told: Told, table: str, how: str) -> Said:
     gaps: dict[str, Said | str | int] = {}
     if table == "if_yes":
         gaps["margin"] = told.recommendation["margin"].figure()
+    if table == "if_no" and _untried(told):
+        return told.texts("plan.if_no.sure_untried")
     if changes is None:
         return told.texts(f"plan.{table}.{how}_same", **gaps)
     return told.texts(f"plan.{table}.{how}_changes", changes=changes, **gaps)
@@ -145,6 +154,10 @@ def setting(row: Place, texts: Texts) -> Said:
     return texts.known("setting", row["setting"].words())
 
 
+def _untried(told: Told) -> bool:
+    return not list(told.recommendation["changes"])
+
+
 def _first_no(told: Told) -> Said:
     reason = told.summary["verdict"]["reason"].words()
     key = f"plan.if_no.{reason}"
@@ -164,13 +177,16 @@ def _first_no(told: Told) -> Said:
 
 
 def _rival(told: Told) -> Place | None:
-    """The best answer with unequal replicas that was not chosen."""
+    """The best answer with unequal replicas that was not chosen; none where the job itself speaks
+    against any."""
+    if told.summary["verdict"]["reason"].words() in BY_ITSELF:
+        return None
     rows = list(told.recommendation["alternatives"])
     return next((row for row in rows if row["policy"].words().startswith("ntp")), None)
 
 
 def _stay(told: Told, table: str) -> Said:
-    if table == "if_no" and told.chosen.path != told.today.path:
+    if table == "if_no" and told.changes:
         return told.texts(
             "plan.if_no.do_change",
             policy=told.name(told.chosen),
@@ -242,7 +258,7 @@ def _no_two(told: Told) -> Spoken:
     table = "talk_no" if told.worth == "no" else "talk_unclear"
     rival = _rival(told)
     prices = told.texts("plan.caveats.prices")
-    if told.worth == "no" and told.chosen.path != told.today.path:
+    if told.worth == "no" and told.changes:
         net: Figure = told.recommendation["net"].figure()
         return Spoken(
             told.texts("plan.talk_no.two_change", policy=told.name(told.chosen), net=net), prices
@@ -262,6 +278,8 @@ def _no_three(told: Told) -> Spoken:
         return Spoken(words, told.texts("plan.caveats.simulated"))
     changes = _changes(told)
     size = told.texts("plan.caveats.size")
+    if _untried(told):
+        return Spoken(told.texts("plan.talk_no.three_untried", failed=failed), size)
     if changes is None:
         return Spoken(told.texts("plan.talk_no.three_same", failed=failed), size)
     return Spoken(told.texts("plan.talk_no.three_changes", failed=failed, changes=changes), size)
