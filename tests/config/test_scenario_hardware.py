@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
+from nonuniform.cli import main
 from nonuniform.errors import BadInput
 from nonuniform.perf.config_file import load_config
 from nonuniform.perf.nonuniform import hurt_slowdown
@@ -40,6 +42,7 @@ survive = 1
 other_w = 5000
 feed_w = 12000
 """
+CAPPED = RACK + "[gpu]\nnominal_w = 800\n"
 SCENARIO = """
 [cluster]
 gpus = 1024
@@ -103,8 +106,7 @@ def test_it_is_told(tmp_path: Path) -> None:
 
 
 def test_a_boost_that_was_never_measured_is_told_with_its_band(tmp_path: Path) -> None:
-    capped = RACK + "[gpu]\nnominal_w = 800\n"
-    scenario = load(tmp_path, rack=capped)
+    scenario = load(tmp_path, rack=CAPPED)
     band = dict(speedup_bands(str(tmp_path / "rack.toml"), 8))[7]
     assert band.low < band.value < band.high
     facts = explain(scenario, read_toml(tmp_path / "scenario.toml"))
@@ -112,6 +114,18 @@ def test_a_boost_that_was_never_measured_is_told_with_its_band(tmp_path: Path) -
     assert fact["text"].startswith("ntp-pw: extrapolated: no GPU was measured above")
     assert f"{band.value:.3f} [{band.low:.3f}, {band.high:.3f}] at 7" in fact["text"]
     assert fact["assumed"]
+
+
+def test_the_summary_of_a_simulation_tells_the_band(tmp_path: Path) -> None:
+    load(tmp_path, SCENARIO + "[run]\ndays = 5\nseeds = 1\n", rack=CAPPED)
+    out = tmp_path / "out"
+    with pytest.raises(SystemExit) as caught:
+        main(["simulate", str(tmp_path / "scenario.toml"), "--out", str(out), "--quiet"])
+    assert caught.value.code == 0
+    understood = json.loads((out / "summary.json").read_text())["understood"]
+    band = dict(speedup_bands(str(tmp_path / "rack.toml"), 8))[7]
+    shown = f"{band.value:.3f} [{band.low:.3f}, {band.high:.3f}] at 7"
+    assert [fact for fact in understood if "extrapolated" in fact["text"] and shown in fact["text"]]
 
 
 @pytest.mark.parametrize(
