@@ -204,6 +204,37 @@ def test_a_run_goes_on_after_a_crash_in_the_middle_of_a_line(tmp_path: Path) -> 
     assert [row["time_s"] for row in rows(tmp_path / "events.jsonl")] == [7.5, 9.5]
 
 
+def tear(path: Path, before: int) -> None:
+    """A line that cannot be read, before the one at that place."""
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([*lines[:before], b"\x00\x00 torn\n", *lines[before:]]))
+
+
+def test_a_line_that_cannot_be_read_costs_only_itself(tmp_path: Path) -> None:
+    folder = fill(tmp_path, 6)
+    for gpu in ("0/1", "1/1", "1/2"):
+        folder.log_event(Event(8.0, "failed", gpu))
+    tear(tmp_path / "steps.jsonl", 2)
+    tear(tmp_path / "events.jsonl", 1)
+    resumed = RunFolder.resume(tmp_path, 5)
+    assert resumed.past.counts == {"checkpoint": 1, "failed": 3}
+    assert (resumed.last_step, resumed.past.steps_lost) == (5, 1)
+    assert resumed.past.unreadable == {"steps.jsonl": 1, "events.jsonl": 1}
+    resumed.log_step(replace(STEP, step=6))
+    for name, kept in (("steps", 6), ("events", 4)):
+        lines = (tmp_path / f"{name}.jsonl").read_bytes().splitlines()
+        assert len(lines) == kept + 1
+
+
+def test_a_step_without_its_number_is_no_reason_to_drop_those_behind_it(tmp_path: Path) -> None:
+    fill(tmp_path, 4)
+    path = tmp_path / "steps.jsonl"
+    path.write_text(path.read_text().replace('{"step": 2, ', "{"))
+    resumed = RunFolder.resume(tmp_path, 3)
+    assert (resumed.last_step, resumed.past.steps_lost) == (3, 1)
+    assert [row.get("step") for row in rows(path)] == [1, None, 3]
+
+
 def test_a_folder_without_a_run_can_be_resumed(tmp_path: Path) -> None:
     folder = RunFolder.resume(tmp_path / "new", 0)
     assert (folder.last_step, folder.last_time_s) == (0, 0.0)

@@ -142,19 +142,52 @@ def test_a_cut_looks_at_what_was_kept_in_memory_too(
     assert steps(tmp_path / "log") == [1]
 
 
-@pytest.mark.parametrize("rest", ["", "{", '{"step": 3', '{"step": 3}', "null\n", "\x00\x00\n"])
+@pytest.mark.parametrize("rest", ["", "{", '{"step": 3', '{"step": 3}', "\x00\r\x00"])
 def test_half_a_line_at_the_end_is_cut_off(tmp_path: Path, rest: str) -> None:
     path = tmp_path / "log"
-    path.write_text(line(1) + "\n" + line(2) + "\n" + rest)
+    path.write_bytes(f"{line(1)}\n{line(2)}\n{rest}".encode())
     log = RowLog(path, resume=True)
-    assert log.last_row == json.loads(line(2))
+    assert log.read() == ([json.loads(line(1)), json.loads(line(2))], 0)
     log.append(line(3))
     assert steps(path) == [1, 2, 3]
 
 
+BAD = ["null", "{", "\x00\x00 torn", "[" * 100_000, "\xff"]
+
+
+@pytest.mark.parametrize("bad", BAD, ids=range(len(BAD)))
+def test_no_row_behind_a_line_that_cannot_be_read_is_lost(tmp_path: Path, bad: str) -> None:
+    path = tmp_path / "log"
+    whole = f"{line(1)}\n{line(2)}\n{bad}\n{line(3)}\n{line(4)}\n".encode("latin-1")
+    path.write_bytes(whole + b"{")
+    log = RowLog(path, resume=True)
+    rows, unreadable = log.read()
+    assert ([row["step"] for row in rows], unreadable) == ([1, 2, 3, 4], 1)
+    assert path.read_bytes() == whole
+    assert log.cut(lambda row: row["step"] <= 3) == json.loads(line(3).encode("latin-1"))
+    assert path.read_bytes() == whole[: -len(line(4).encode("latin-1")) - 1]
+    log.append(json.dumps({"step": 9}))
+    assert [row["step"] for row in log.read()[0]] == [1, 2, 3, 9]
+
+
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_to_read_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    path = tmp_path / "log"
+    log = RowLog(path)
+    log.append(line(1))
+    monkeypatch.setattr(os, "write", Disk([5, None, *[None] * count]))
+    for step in range(2, 2 + count):
+        log.append(line(step))
+    before = path.read_bytes()
+    assert [row["step"] for row in log.read()[0]] == list(range(1, 2 + count))
+    assert path.read_bytes() == before
+
+
 def test_a_log_that_is_not_there_can_be_resumed(tmp_path: Path) -> None:
     log = RowLog(tmp_path / "log", resume=True)
-    assert log.last_row == {}
+    assert log.read() == ([], 0)
     log.append(line(1))
     assert steps(tmp_path / "log") == [1]
     with pytest.raises(FileExistsError):

@@ -126,6 +126,9 @@ class Chronicle:
         """The run goes on after `step`; what an earlier session did beyond it comes again."""
         self._resumed_from = step
         self.event("resumed", reason, step=step, extra={"steps_lost": self._past.steps_lost})
+        for name, count in self._past.unreadable.items():
+            lines = "1 line" if count == 1 else f"{count} lines"
+            self.event("log_gap", f"{name}: {lines} cannot be read and left as is", step=step)
 
     def _tell_trouble(self) -> None:
         """Once: the disk does not take the log. It is kept in memory meanwhile."""

@@ -74,14 +74,17 @@ class Event:
 @dataclass(frozen=True)
 class Past:
     """What the log says of a run that goes on: `counts` of events by kind, losses of the steps that
-    stay, how many steps were taken out, and how long the run has taken so far."""
+    stay, how many steps were taken out, how long the run has taken so far, and how many lines of
+    each file cannot be read."""
 
     counts: Mapping[str, int] = field(default_factory=dict)
     loss_first: float | None = None
     loss_last: float | None = None
     validation_loss: float | None = None
+    last_step: int = 0
     steps_lost: int = 0
     time_s: float = 0.0
+    unreadable: Mapping[str, int] = field(default_factory=dict)
 
 
 class RunFolder:
@@ -130,8 +133,8 @@ class RunFolder:
             steps, events = (RowLog(path / name, resume=True) for name in (STEPS, EVENTS))
             folder = cls(path, steps, events, step)
             folder.past = _past(steps, events, step)
-            last = folder._cut(step)
-            folder._last_step = int(last["step"]) if last else 0
+            folder._cut(step)
+            folder._last_step = folder.past.last_step
             return folder
         except OSError as error:
             raise BadInput(f"--out {path}: {error.strerror}") from error
@@ -144,7 +147,7 @@ class RunFolder:
 
     def _cut(self, step: int) -> dict[str, Any] | None:
         """The last row that the log has then."""
-        return self._steps.cut(lambda row: _up_to(row, step))
+        return self._steps.cut(lambda row: not _beyond(row, step))
 
     @property
     def last_time_s(self) -> float:
@@ -207,34 +210,30 @@ class RunFolder:
 
 def _past(steps: RowLog, events: RowLog, step: int) -> Past:
     """Read before anything is cut: also what comes out again has taken its time."""
-    logged, told = _all_rows(steps), _all_rows(events)
+    (logged, bad_steps), (told, bad_events) = steps.read(), events.read()
     kept = [row for row in logged if _up_to(row, step)]
     checks = [row for row in told if row.get("kind") == "validation" and _up_to(row, step)]
     losses = [_number(row.get("loss")) for row in kept]
     times = [_number(row.get("time_s")) or 0.0 for row in (*logged[-1:], *told[-1:])]
+    unreadable = {STEPS: bad_steps, EVENTS: bad_events}
     return Past(
         counts=Counter(str(row.get("kind")) for row in told),
         loss_first=losses[0] if losses else None,
         loss_last=losses[-1] if losses else None,
         validation_loss=_number(checks[-1].get("loss")) if checks else None,
-        steps_lost=len(logged) - len(kept),
+        last_step=kept[-1]["step"] if kept else 0,
+        steps_lost=sum(_beyond(row, step) for row in logged),
         time_s=max(times, default=0.0),
+        unreadable={name: count for name, count in unreadable.items() if count},
     )
-
-
-def _all_rows(log: RowLog) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = []
-
-    def note(row: dict[str, Any]) -> bool:
-        rows.append(row)
-        return True
-
-    log.cut(note)
-    return rows
 
 
 def _up_to(row: Mapping[str, Any], step: int) -> bool:
     return isinstance(row.get("step"), int) and row["step"] <= step
+
+
+def _beyond(row: Mapping[str, Any], step: int) -> bool:
+    return isinstance(row.get("step"), int) and row["step"] > step
 
 
 def _number(value: Any) -> float | None:

@@ -1,8 +1,9 @@
 """A file of JSON lines that is only ever appended to, and survives a disk that is full for a while.
 
 In: rows. Out: lines, handed to the system as soon as they are logged; what the disk does not take
-is kept and written with a later line, so nothing is lost, doubled or half written. Knows nothing of
-what is in a row.
+is kept and written with a later line, so nothing is lost, doubled or half written. A whole line
+that cannot be read stays where it is: good rows may lie behind it. Knows nothing of what is in a
+row.
 """
 
 from __future__ import annotations
@@ -25,9 +26,8 @@ class RowLog:
         self.trouble = ""
         self._backlog = b""
         self._file = os.open(path, flags, 0o644)
-        self.last_row: dict[str, Any] = {}
         if resume:
-            self.last_row = self.cut(lambda row: True) or {}
+            self.cut(lambda row: True)
 
     def append(self, line: str) -> None:
         self._backlog += line.encode() + b"\n"
@@ -47,15 +47,21 @@ class RowLog:
             written = os.write(self._file, self._backlog)
             self._backlog = self._backlog[written:]
 
+    def read(self) -> tuple[list[dict[str, Any]], int]:
+        """All rows, and how many whole lines are none. Changes nothing."""
+        found = [_row(line) for line in self._lines() if line.strip()]
+        rows = [row for row in found if row is not None]
+        return rows, len(found) - len(rows)
+
     def cut(self, keep: Callable[[dict[str, Any]], bool]) -> dict[str, Any] | None:
-        """Take out the first row that is not to be kept, and all after it; the last one that
-        stays. What the disk has not taken yet counts as written."""
+        """Take out the first row that is not to be kept, all after it, and half a line at the end;
+        the last row that stays. What the disk has not taken yet counts as written."""
         last, offset = None, 0
         for line in self._lines():
             row = _row(line)
-            if row is None or not keep(row):
+            if row is not None and not keep(row):
                 break
-            last, offset = row, offset + len(line)
+            last, offset = last if row is None else row, offset + len(line)
         written = os.fstat(self._file).st_size
         os.ftruncate(self._file, min(offset, written))
         self._backlog = self._backlog[: max(0, offset - written)]
@@ -63,6 +69,7 @@ class RowLog:
         return last
 
     def _lines(self) -> Iterator[bytes]:
+        """Whole ones, each with its end."""
         half = b""
         with open(self.path, "rb") as file:
             for line in file:
@@ -70,7 +77,8 @@ class RowLog:
                     yield line
                 else:
                     half = line
-        yield from (half + self._backlog).splitlines(keepends=True)
+        *whole, _ = (half + self._backlog).split(b"\n")
+        yield from (line + b"\n" for line in whole)
 
     def close(self) -> None:
         self.flush()
@@ -79,11 +87,9 @@ class RowLog:
 
 
 def _row(line: bytes) -> dict[str, Any] | None:
-    """The row of a whole line; None for what a crash has left of one."""
-    if not line.endswith(b"\n"):
-        return None
+    """The row of a line; None where the line holds none."""
     try:
         row = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return row if isinstance(row, dict) else None
