@@ -131,3 +131,30 @@ def test_after_a_fallback_the_last_loss_is_that_of_a_step_that_stays(tmp_path: P
     chronicle.close("failed", "no replica is left")
     summary = summary_of(tmp_path)
     assert (summary["steps"], summary["loss_first"], summary["loss_last"]) == (1, 9.0, 9.0)
+
+
+def checked(chronicle: Chronicle, step: int, loss: float) -> None:
+    chronicle.validation(step, RECORD, votes(step, loss, "validate"))
+
+
+def test_after_a_fallback_the_held_out_loss_is_that_of_a_step_that_stays(tmp_path: Path) -> None:
+    chronicle = Chronicle(RunFolder.create(tmp_path), NullObserver(), 2)
+    checked(chronicle, 2, 8.0)
+    checked(chronicle, 4, 6.0)
+    chronicle.rewind(Position(3, 0), "no living GPU holds some units", 1)
+    assert chronicle.validation_loss == 8.0
+    checked(chronicle, 3, 7.0)
+    chronicle.rewind(Position(1, 0), "no living GPU holds some units", 2)
+    chronicle.close("failed", "no replica is left")
+    assert summary_of(tmp_path)["validation_loss"] is None
+
+
+def test_a_check_that_was_taken_back_does_not_return(tmp_path: Path) -> None:
+    """Step 4 is done again, but the run ends before it is checked again."""
+    chronicle = Chronicle(RunFolder.create(tmp_path), NullObserver(), 2)
+    checked(chronicle, 2, 8.0)
+    checked(chronicle, 4, 6.0)
+    chronicle.rewind(Position(3, 0), "no living GPU holds some units", 1)
+    chronicle.rewind(Position(4, 0), "no living GPU holds some units", 0)
+    assert chronicle.validation_loss == 8.0
+    assert RunFolder.resume(tmp_path, 4).past.validation_loss == 8.0

@@ -114,8 +114,9 @@ class Chronicle:
         )
 
     def rewind(self, position: Position, reason: str, lost_steps: int) -> None:
-        """Later steps are taken out of the log: they come again."""
+        """Later steps are taken out of the log, and their checks count no more: they come again."""
         self._loss_last = self._folder.rewind(position.step)
+        self.validation_loss = self._folder.validation_loss(position.step)
         if position.step == 0:
             self._loss_first = None
         self.steps = position.step

@@ -12,7 +12,7 @@ import json
 import math
 import os
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -145,6 +145,10 @@ class RunFolder:
         self._last_step = step
         return _number(last.get("loss")) if last else None
 
+    def validation_loss(self, step: int) -> float | None:
+        """Of the last check that still counts when the run goes on after `step`."""
+        return _validation_loss(self._events.read()[0], step)
+
     def _cut(self, step: int) -> dict[str, Any] | None:
         """The last row that the log has then."""
         return self._steps.cut(lambda row: not _beyond(row, step))
@@ -212,7 +216,6 @@ def _past(steps: RowLog, events: RowLog, step: int) -> Past:
     """Read before anything is cut: also what comes out again has taken its time."""
     (logged, bad_steps), (told, bad_events) = steps.read(), events.read()
     kept = [row for row in logged if _up_to(row, step)]
-    checks = [row for row in told if row.get("kind") == "validation" and _up_to(row, step)]
     losses = [_number(row.get("loss")) for row in kept]
     times = [_number(row.get("time_s")) or 0.0 for row in (*logged[-1:], *told[-1:])]
     unreadable = {STEPS: bad_steps, EVENTS: bad_events}
@@ -220,12 +223,24 @@ def _past(steps: RowLog, events: RowLog, step: int) -> Past:
         counts=Counter(str(row.get("kind")) for row in told),
         loss_first=losses[0] if losses else None,
         loss_last=losses[-1] if losses else None,
-        validation_loss=_number(checks[-1].get("loss")) if checks else None,
+        validation_loss=_validation_loss(told, step),
         last_step=kept[-1]["step"] if kept else 0,
         steps_lost=sum(_beyond(row, step) for row in logged),
         time_s=max(times, default=0.0),
         unreadable={name: count for name, count in unreadable.items() if count},
     )
+
+
+def _validation_loss(told: Iterable[Mapping[str, Any]], step: int) -> float | None:
+    """A return to a checkpoint also takes back the checks of what came after it."""
+    checks: list[Mapping[str, Any]] = []
+    for row in told:
+        if row.get("kind") in ("fallback", "resumed") and isinstance(row.get("step"), int):
+            checks = [check for check in checks if _up_to(check, row["step"])]
+        elif row.get("kind") == "validation":
+            checks.append(row)
+    counted = [check for check in checks if _up_to(check, step)]
+    return _number(counted[-1].get("loss")) if counted else None
 
 
 def _up_to(row: Mapping[str, Any], step: int) -> bool:
