@@ -16,7 +16,15 @@ from typing import Any
 import pytest
 
 from nonuniform.errors import BadInput
-from nonuniform.power.actuators.base import Actuator, ActuatorRefused, LimitsW, Reading, lower
+from nonuniform.power.actuators.base import (
+    Actuator,
+    ActuatorRefused,
+    LimitsW,
+    Reading,
+    lower,
+    read_before,
+    restore,
+)
 from nonuniform.power.actuators.choose import ActuatorChoice, choose
 from nonuniform.power.actuators.command_line import CommandLine, parse_template, run
 from nonuniform.power.actuators.coolant_valve import CooledGpus, Valve
@@ -183,20 +191,21 @@ def test_a_wrong_template_is_one_line(line: str, said: str) -> None:
 # ------------------------------------------------------------------------------------- coolant
 
 
-def cooled(gpus: FakeGpus, opens_to: str = '"$1"', fails: str = "") -> CooledGpus:
+def cooled(
+    gpus: FakeGpus, opens_to: str = '"$1"', fails: str = "", flow: str = "1.5"
+) -> CooledGpus:
     """The valve writes into the log of the GPUs, so that the order is seen."""
-    log, flow = gpus.folder / "set.log", gpus.folder / "flow"
+    log, file = gpus.folder / "set.log", gpus.folder / "flow"
+    file.write_text(f"{flow}\n")
     script = gpus.folder / "valve.sh"
-    script.write_text(f'{fails}\necho "valve $1" >> "{log}"\necho {opens_to} > "{flow}"\n')
+    script.write_text(f'{fails}\necho "valve $1" >> "{log}"\necho {opens_to} > "{file}"\n')
     return CooledGpus(
         gpus,
         Valve(
             parse_template(
                 "--valve-set-command", f"sh '{script}' {{flow}} {{gpu}}", ["flow", "gpu"]
             ),
-            parse_template("--valve-read-command", f"cat '{flow}' /dev/null/{{gpu}}", ["gpu"])
-            if fails
-            else parse_template("--valve-read-command", f"sh -c 'cat \"{flow}\"' {{gpu}}", ["gpu"]),
+            parse_template("--valve-read-command", f"sh -c 'cat \"{file}\"' {{gpu}}", ["gpu"]),
             l_per_min_per_w=0.002,
             timeout_s=60.0,
         ),
@@ -205,11 +214,33 @@ def cooled(gpus: FakeGpus, opens_to: str = '"$1"', fails: str = "") -> CooledGpu
 
 def test_coolant_comes_before_the_power_and_goes_after_it(gpus: FakeGpus) -> None:
     actuator = cooled(gpus)
+    assert read_before(actuator, "0") == Reading(700.0, 1000.0, 200.0, 1.5)
     actuator.set_w("0", 900.0)
-    actuator.set_w("0", 700.0)
+    assert restore(actuator, "0", 700.0, 1.0, 1.5).watts == 700.0
     lines = (gpus.folder / "set.log").read_text().splitlines()
-    assert lines == ["valve 1.8", "0 900", "0 700", "valve 1.4"]
+    assert lines == ["valve 1.8", "0 900", "0 700", "valve 1.5"]
     assert actuator.read_w("0") == 700.0
+
+
+def test_a_valve_that_is_open_wider_is_left_alone(gpus: FakeGpus) -> None:
+    actuator = cooled(gpus, flow="3.0")
+    actuator.set_w("0", 900.0)
+    restore(actuator, "0", 700.0, 1.0, 3.0)
+    assert (gpus.folder / "set.log").read_text() == "0 900\n0 700\n"
+    with pytest.raises(ActuatorRefused, match="0 l/min flow, which is none"):
+        read_before(cooled(gpus, flow="0"), "0")
+
+
+def test_coolant_is_not_given_back_before_the_gpu_is_down(gpus: FakeGpus) -> None:
+    actuator = cooled(gpus)
+    actuator.set_w("0", 900.0)
+    (gpus.folder / "0.refuses").touch()
+    with pytest.raises(ActuatorRefused, match="no permission"):
+        restore(actuator, "0", 700.0, 1.0, 1.5)
+    assert (gpus.folder / "flow").read_text() == "1.8\n"
+    (gpus.folder / "0.refuses").unlink()
+    with pytest.raises(ActuatorRefused, match=r"no valve to give 1\.5 l/min"):
+        restore(gpus, "0", 900.0, 1.0, 1.5)
 
 
 def test_without_coolant_no_power(gpus: FakeGpus) -> None:
@@ -223,9 +254,12 @@ def test_without_coolant_no_power(gpus: FakeGpus) -> None:
 def test_a_valve_that_will_not_close_keeps_no_power_up(gpus: FakeGpus) -> None:
     gpus.put("0", 900.0)
     actuator = cooled(gpus, fails="exit 7")
+    (gpus.folder / "flow").write_text("1.8\n")
     with pytest.raises(ActuatorRefused):
-        lower(actuator, "0", 700.0, 1.0)
+        restore(actuator, "0", 700.0, 1.0, 1.5)
     assert gpus.read_w("0") == 700.0
+    with pytest.raises(ActuatorRefused, match=r"1\.8 l/min flow, it was to go back to 1\.5"):
+        restore(cooled(gpus, opens_to="1.8", flow="1.8"), "0", 700.0, 1.0, 1.5)
 
 
 # ---------------------------------------------------------------------------------------- NVML

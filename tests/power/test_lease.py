@@ -84,7 +84,7 @@ def refusal(actions: tuple[Action, ...] | list[Action]) -> str:
 
 def test_a_record_comes_before_the_first_watt() -> None:
     state, orders = played(begin(OPTIONS), ask("0", "1"), Found("0", NOMINAL_W))
-    assert orders == [Read("0"), Read("1")]
+    assert orders == [Read("0", before=True), Read("1", before=True)]
     owed = (Owed("0", 700.0, 900.0), Owed("1", 690.0, 900.0))
     state, orders = played(state, Found("1", 690.0))
     assert orders == [Write(owed)]
@@ -282,6 +282,38 @@ def test_no_record_no_boost_and_the_disk_is_tried_again() -> None:
     assert actions == [Write(()), Write(())]
 
 
+def cooled(answer: Event) -> tuple[State, list[Action]]:
+    """A GPU with a valve that was at 1.5 l/min, after this answer to its raise."""
+    found = Found("0", NOMINAL_W, flow_l_per_min=1.5)
+    state, orders = played(begin(OPTIONS), ask("0"), found)
+    owed = (Owed("0", NOMINAL_W, BOOST_W, 1.5),)
+    assert orders[-1] == Write(owed)
+    return played(state, Written(owed), answer)
+
+
+def test_coolant_is_owed_as_watts_are() -> None:
+    state, _ = cooled(Found("0", BOOST_W, "raise"))
+    state, actions = played(state, Release("h"))
+    assert actions[0] == Lower("0", NOMINAL_W, 1.5)
+    state, _ = played(state, Refused("0", "the valve is stuck", "lower"))
+    _, actions = played(begin(OPTIONS, state.record), Tick())
+    assert actions == [Lower("0", NOMINAL_W)]
+    state, _ = played(state, Found("0", NOMINAL_W, "lower"))
+    assert state.record == ()
+
+
+def test_coolant_stays_while_a_raise_may_still_happen() -> None:
+    state, actions = cooled(Refused("0", "no answer", "raise"))
+    assert actions[1] == Lower("0", NOMINAL_W)
+    state, _ = played(state, Found("0", 600.0, "lower"))
+    state, actions = played(state, Found("0", 600.0), now_s=OPTIONS.settle_s)
+    assert actions == [Lower("0", NOMINAL_W, 1.5)]
+    state, _ = played(state, Refused("0", "stuck", "lower"), now_s=20.0)
+    state, actions = played(state, Tick(), Found("0", 600.0, "lower"), now_s=21.0)
+    assert actions[0] == Lower("0", NOMINAL_W, 1.5)
+    assert state.record == ()
+
+
 def test_a_record_that_is_gone_is_written_again_or_the_boost_ends() -> None:
     state, actions = played(held("0"), RecordLost(), RecordLost(), Tick())
     owed = (Owed("0", NOMINAL_W, BOOST_W),)
@@ -308,7 +340,7 @@ def test_news_may_call_a_gpu_by_another_name() -> None:
     wish = Wish("GPU-abc", BOOST_W, NOMINAL_W, known_as="3")
     for name in ("3", "GPU-abc"):
         state, actions = played(begin(options), Sample(name, 50.0), Ask("h", (wish,), 10.0, 99, 85))
-        assert actions == [Read("GPU-abc")]
+        assert actions == [Read("GPU-abc", before=True)]
         assert "90 degC" in refusal(played(state, Sample(name, 90.0))[1])
     assert "no news of GPU GPU-abc" in refusal(played(begin(options), Ask("h", (wish,), 10.0))[1])
 

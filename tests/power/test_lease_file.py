@@ -16,7 +16,11 @@ from nonuniform.power.lease_values import Owed
 
 WATTS = st.floats(1.0, 2000.0)
 NAMES = st.from_regex(r"[0-3A-Z][0-3A-Z:-]{0,9}", fullmatch=True)
-OWED = st.lists(st.builds(Owed, NAMES, WATTS, WATTS), max_size=5, unique_by=lambda line: line.gpu)
+OWED = st.lists(
+    st.builds(Owed, NAMES, WATTS, WATTS, st.none() | WATTS),
+    max_size=5,
+    unique_by=lambda line: line.gpu,
+)
 
 
 @given(owed=OWED)
@@ -115,6 +119,10 @@ def test_a_record_that_changes_is_seen(tmp_path: Path) -> None:
         (owing({"gpu": "0", "restore_w": 10**400, "set_point_w": 900}), "is no record"),
         (owing({"gpu": "0", "restore_w": 700, "set_point_w": 10**400}), "is no record"),
         (owing({"gpu": "--all --reset", "restore_w": 700, "set_point_w": 900}), "is no record"),
+        (
+            owing({"gpu": "0", "restore_w": 700, "set_point_w": 900, "flow_l_per_min": -1}),
+            "is no record",
+        ),
         (owing({"gpu": 0, "restore_w": 700, "set_point_w": 900}), "is no record"),
         (owing(*[{"gpu": "0", "restore_w": 700, "set_point_w": 900}] * 2), "is no record"),
         (json.dumps(GOOD | {"version": 2}).encode(), "version 2, expected 1"),

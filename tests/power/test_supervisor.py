@@ -364,6 +364,26 @@ def test_a_holder_that_expects_other_options_is_refused(rack: Rack) -> None:
         assert client.ask(ask, WAIT_S, {"actuator": "fake", "stale-s": "30"})[0]
 
 
+def test_coolant_is_given_back_by_the_next_supervisor(rack: Rack) -> None:
+    flow = rack.folder / "flow"
+    flow.write_text("1.5\n")
+    valve = (
+        f"--valve-set-command=sh -c 'echo $1 > {flow}.new; mv {flow}.new {flow}' {{gpu}} {{flow}}",
+        f"--valve-read-command=sh -c 'cat {flow}' {{gpu}}",
+        "--l-per-min-per-w=0.002",
+        "--call-s=30",
+    )
+    supervisor = rack.supervisor(*valve)
+    with LeaseClient(rack.file, WAIT_S) as client:
+        assert client.ask(Ask("", (Wish("0", 900.0, 700.0),), 1000.0), WAIT_S)[0]
+        assert flow.read_text() == "1.8\n"
+        assert rack.record.read() == (Owed("0", 700.0, 900.0, 1.5),)
+        kill(supervisor)
+    rack.supervisor(*valve)
+    rack.restored_in_s()
+    assert flow.read_text() == "1.5\n"
+
+
 # ------------------------------------------------------------------------ GPUs and their news
 
 

@@ -76,7 +76,10 @@ def begin(options: LeaseOptions, owed: Iterable[Owed] = ()) -> State:
     """What a supervisor starts from: all that the record names has to be restored."""
     on_disk = tuple(owed)
     leases = tuple(
-        Lease(line.gpu, "", line.set_point_w, line.restore_w, "restoring", line.restore_w)
+        replace(
+            Lease(line.gpu, "", line.set_point_w, line.restore_w, "restoring", line.restore_w),
+            flow_l_per_min=line.flow_l_per_min,
+        )
         for line in on_disk
     )
     return State(options, leases=leases, on_disk=on_disk)
@@ -131,7 +134,7 @@ def _ask(state: State, ask: Ask, now_s: float) -> Turn:
         for x in ask.wishes
     )
     state = replace(state, holders=(*state.holders, holder), leases=(*state.leases, *leases))
-    return state, tuple(Read(lease.gpu) for lease in leases)
+    return state, tuple(Read(lease.gpu, before=True) for lease in leases)
 
 
 def _no(state: State, ask: Ask, now_s: float) -> str:
@@ -205,7 +208,7 @@ def _found_before(state: State, lease: Lease, found: Found) -> Turn:
     if wanted_w <= watts:
         why = f"GPU {gpu} is at {watts:g} W, {wanted_w:g} W would be no boost"
         return _give_up(state, lease.holder, why)
-    state = _put(state, replace(lease, restore_w=watts))
+    state = _put(state, replace(lease, restore_w=watts, flow_l_per_min=found.flow_l_per_min))
     mine = [other for other in state.leases if other.holder == lease.holder]
     if any(math.isnan(other.restore_w) for other in mine):
         return state, ()
@@ -231,15 +234,20 @@ def _found_restoring(state: State, lease: Lease, found: Found, now_s: float) -> 
     if not why and watts > lease.restore_w + tolerance_w:
         why = f"it was set to {lease.restore_w:g} W and reads {watts:g} W"
     if why:
-        again = (Lower(lease.gpu, lease.restore_w),) if lease.phase == "settling" else ()
-        lease = replace(lease, phase="restoring", sure=lease.sure and not again)
+        rose = lease.phase == "settling"
+        lease = replace(lease, phase="restoring", sure=lease.sure and not rose, settled=False)
+        again = (lease.lower,) if rose else ()
         state, notes = _trouble(_put(state, lease), lease, why)
         return state, (*again, *notes)
-    if lease.phase == "restoring" and not (lease.sure and watts >= lease.restore_w - tolerance_w):
+    certain = lease.settled or (lease.sure and watts >= lease.restore_w - tolerance_w)
+    if lease.phase == "restoring" and not certain:
         settling = replace(lease, phase="settling", good_s=now_s, trouble="")
         return _put(state, settling), ()
     if lease.phase == "settling" and now_s < lease.good_s + state.options.settle_s:
         return state, ()
+    if lease.phase == "settling" and lease.flow_l_per_min is not None:
+        lease = replace(lease, phase="restoring", settled=True)
+        return _put(state, lease), (lease.lower,)
     state = replace(state, leases=tuple(x for x in state.leases if x.gpu != lease.gpu))
     return state, (Note("boost_restored", lease.gpu, f"GPU {lease.gpu} is back at {watts:g} W"),)
 
@@ -321,7 +329,7 @@ def _tick(state: State, now_s: float) -> Turn:
     more: list[Action] = []
     for lease in state.leases:
         if lease.phase == "restoring" and lease.gpu not in ordered:
-            more.append(Lower(lease.gpu, lease.restore_w))
+            more.append(lease.lower)
         elif lease.phase in ("held", "settling"):
             more.append(Read(lease.gpu))
     if state.on_disk != state.record:
@@ -367,13 +375,14 @@ def _give_up(state: State, name: str, why: str) -> Turn:
     number = next((holder.number for holder in state.holders if holder.name == name), None)
     if number is None:
         return state, ()
-    leases, lowering = [], []
+    leases: list[Lease] = []
+    lowering: list[Lower] = []
     for lease in state.leases:
         if lease.holder != name:
             leases.append(lease)
         elif lease.phase in ("setting", "held"):
             leases.append(replace(lease, holder="", phase="restoring"))
-            lowering.append(Lower(lease.gpu, lease.restore_w))
+            lowering.append(leases[-1].lower)
     holders = tuple(holder for holder in state.holders if holder.name != name)
     state = replace(state, holders=holders, leases=tuple(leases))
     return state, (*lowering, Tell(name, False, why, number))

@@ -49,7 +49,7 @@ class LeaseFile:
             version, actuator = content["version"], content["actuator"]
             if len({line.gpu for line in owed}) < len(owed):
                 raise ValueError
-        except (KeyError, TypeError, ValueError, OverflowError):
+        except (KeyError, TypeError, AttributeError, ValueError, OverflowError):
             raise BadInput(f"{self.path}: is no record of set points; look at the GPUs") from None
         if version != _VERSION:
             raise BadInput(f"{self.path}: version {version}, expected {_VERSION}")
@@ -107,7 +107,15 @@ def _ours(found: os.stat_result) -> bool:
 
 
 def _owed(line: Any) -> Owed:
-    owed = Owed(line["gpu"], float(line["restore_w"]), float(line["set_point_w"]))
+    flow = line.get("flow_l_per_min")
+    owed = Owed(
+        line["gpu"],
+        float(line["restore_w"]),
+        float(line["set_point_w"]),
+        None if flow is None else float(flow),
+    )
+    if owed.flow_l_per_min is not None and not 0 < owed.flow_l_per_min < math.inf:
+        raise ValueError
     if not is_gpu_name(owed.gpu):
         raise ValueError
     if not (0 < owed.restore_w < math.inf and math.isfinite(owed.set_point_w)):

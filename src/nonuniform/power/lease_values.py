@@ -30,11 +30,13 @@ class LeaseOptions:
 
 @dataclass(frozen=True)
 class Owed:
-    """One line of the record: this GPU has to go back to `restore_w`."""
+    """One line of the record: this GPU has to go back to `restore_w`, and its coolant to the flow
+    that it had, if there is a valve."""
 
     gpu: str
     restore_w: float
     set_point_w: float
+    flow_l_per_min: float | None = None
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,7 @@ class Lease:
     """One GPU that a holder wants boosted, or that has to be restored (then without a holder).
     `restore_w` is what was read before anything was set, `known_as` what news call it too. `sure`:
     the raise was read back, so that none is on its way. `good_s`: since when a settling one reads
-    as it should."""
+    as it should. `settled`: for long enough; only its coolant is owed."""
 
     gpu: str
     holder: str
@@ -54,10 +56,18 @@ class Lease:
     trouble: str = ""
     sure: bool = False
     good_s: float = math.nan
+    settled: bool = False
+    flow_l_per_min: float | None = None
 
     @property
     def owed(self) -> Owed:
-        return Owed(self.gpu, self.restore_w, self.set_point_w)
+        return Owed(self.gpu, self.restore_w, self.set_point_w, self.flow_l_per_min)
+
+    @property
+    def lower(self) -> Lower:
+        """Coolant stays while a raise may be on its way."""
+        certain = self.sure or self.settled
+        return Lower(self.gpu, self.restore_w, self.flow_l_per_min if certain else None)
 
 
 @dataclass(frozen=True)
@@ -152,6 +162,7 @@ class Found:
     after: Order = "read"
     highest_w: float = math.inf
     lowest_w: float = 0.0
+    flow_l_per_min: float | None = None
 
 
 @dataclass(frozen=True)
@@ -209,7 +220,10 @@ Event: TypeAlias = (
 
 @dataclass(frozen=True)
 class Read:
+    """`before` a boost: all that may have to be restored."""
+
     gpu: str
+    before: bool = False
 
 
 @dataclass(frozen=True)
@@ -225,10 +239,11 @@ class Raise:
 
 @dataclass(frozen=True)
 class Lower:
-    """To `watts`, unless it is lower already."""
+    """To `watts`, unless it is lower already; then the coolant to its flow, if one is given."""
 
     gpu: str
     watts: float
+    flow_l_per_min: float | None = None
 
 
 @dataclass(frozen=True)

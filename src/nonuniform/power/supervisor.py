@@ -32,7 +32,14 @@ from pathlib import Path
 from typing import IO, Any
 
 from nonuniform.errors import BadInput, NonuniformError, RunFailed
-from nonuniform.power.actuators.base import Actuator, ActuatorRefused, Reading, lower, read
+from nonuniform.power.actuators.base import (
+    Actuator,
+    ActuatorRefused,
+    Reading,
+    read,
+    read_before,
+    restore,
+)
 from nonuniform.power.actuators.lanes import Lanes
 from nonuniform.power.lease import begin, step
 from nonuniform.power.lease_file import LeaseFile
@@ -153,7 +160,7 @@ class Supervisor:
         """Without the machine first, as it may be what failed; then the record, if it still can."""
         self._socket, self._next_s = None, math.inf
         raised = [x for x in self.state.leases if x.phase not in ("reading", "recording")]
-        self._lanes.answers({x.gpu: self._call(Lower(x.gpu, x.restore_w)) for x in raised})
+        self._lanes.answers({x.gpu: self._call(x.lower) for x in raised})
         stop_by_s = time.monotonic() + self._options.stop_s
         event: Event = Stop()
         while not self.state.idle and time.monotonic() < stop_by_s:
@@ -218,7 +225,9 @@ class Supervisor:
 
         def call() -> Reading:
             if isinstance(order, Lower):
-                return lower(actuator, gpu, order.watts, tolerance_w)
+                return restore(actuator, gpu, order.watts, tolerance_w, order.flow_l_per_min)
+            if isinstance(order, Read) and order.before:
+                return read_before(actuator, gpu)
             if isinstance(order, Raise):
                 actuator.set_w(gpu, order.watts)
             return read(actuator, gpu)
@@ -229,7 +238,7 @@ class Supervisor:
         after = _after(order)
         if isinstance(said, ActuatorRefused):
             return Refused(order.gpu, str(said), after)
-        return Found(order.gpu, said.watts, after, said.highest_w, said.lowest_w)
+        return Found(order.gpu, said.watts, after, *said[1:])
 
     def _write(self, write: Write) -> Event:
         def call() -> Stamp:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 
 class ActuatorRefused(Exception):
@@ -26,11 +26,12 @@ class LimitsW:
 
 
 class Reading(NamedTuple):
-    """A set point that was read, and the limits of the GPU."""
+    """A set point that was read, the limits of the GPU, and its coolant where a valve is set."""
 
     watts: float
     highest_w: float
     lowest_w: float = 0.0
+    flow_l_per_min: float | None = None
 
 
 class Actuator(Protocol):
@@ -47,9 +48,42 @@ class Actuator(Protocol):
     def limits_w(self, gpu: str) -> LimitsW: ...
 
 
+@runtime_checkable
+class Cooled(Protocol):
+    """An actuator whose `set_w` opens a valve first, for what raises."""
+
+    def lower_w(self, gpu: str, watts: float) -> None:
+        """Set without coolant, for what lowers: a valve must not be in the way."""
+        ...
+
+    def read_flow_l_per_min(self, gpu: str) -> float: ...
+
+    def restore_flow(self, gpu: str, l_per_min: float) -> None:
+        """Down to what it was; a smaller one stays."""
+        ...
+
+
 def read(actuator: Actuator, gpu: str) -> Reading:
     limits = actuator.limits_w(gpu)
     return Reading(actuator.read_w(gpu), limits.highest_w, limits.lowest_w)
+
+
+def read_before(actuator: Actuator, gpu: str) -> Reading:
+    """All that has to be restored after a boost."""
+    flow = actuator.read_flow_l_per_min(gpu) if isinstance(actuator, Cooled) else None
+    return read(actuator, gpu)._replace(flow_l_per_min=flow)
+
+
+def restore(
+    actuator: Actuator, gpu: str, watts: float, tolerance_w: float, flow_l_per_min: float | None
+) -> Reading:
+    """Lower a GPU, and once it is there give its coolant back."""
+    found = lower(actuator, gpu, watts, tolerance_w)
+    if flow_l_per_min is not None and 0 < found.watts <= watts + tolerance_w:
+        if not isinstance(actuator, Cooled):
+            raise ActuatorRefused(f"no valve to give {flow_l_per_min:g} l/min of coolant back")
+        actuator.restore_flow(gpu, flow_l_per_min)
+    return found
 
 
 def lower(actuator: Actuator, gpu: str, watts: float, tolerance_w: float) -> Reading:
@@ -66,7 +100,10 @@ def lower(actuator: Actuator, gpu: str, watts: float, tolerance_w: float) -> Rea
             watts = now_w
     except ActuatorRefused:
         pass  # it may still obey
-    actuator.set_w(gpu, watts)
+    if isinstance(actuator, Cooled):
+        actuator.lower_w(gpu, watts)
+    else:
+        actuator.set_w(gpu, watts)
     return Reading(actuator.read_w(gpu), math.inf, lowest_w)
 
 
