@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -51,7 +52,7 @@ def steps(first: int, last: int, start_s: float, every_s: float = 1.0) -> list[M
     ]
 
 
-def told(found: list[Moment], end_s: float) -> dict[str, float]:
+def told(found: list[Moment], end_s: float) -> dict[str, Any]:
     return {
         reason: pytest.approx(value, abs=1e-9)
         for reason, value in account(found, end_s).seconds.items()
@@ -98,6 +99,40 @@ def test_steps_that_a_fallback_takes_back_were_done_for_nothing() -> None:
     found += [Moment(4.7, "generation", 2), *steps(3, 4, 5.0)]
     found += [Moment(6.0, "recovery", 3, (0.0, 0.2, 0.3, 1.0))]
     assert told(found, 7.0) == {"useful": 4.0, "regroup": 0.2, "transfer": 0.3, "redone": 2.5}
+
+
+def test_a_recovery_that_was_taken_back_is_not_charged_to_the_step_before() -> None:
+    # Step 6 is committed after a loss, and 7; then all of it is dropped.
+    found = [Moment(0.0, "generation"), *steps(1, 5, 0.0), Moment(5.5, "failed", 6)]
+    found += [Moment(6.45, "recovery", 6, PARTS), Moment(8.0, "failed", 8)]
+    lost = [Moment(8.1, "fallback", 5, steps_lost=2), Moment(8.2, "generation", 5)]
+    lost += [Moment(9.3, "step", 6), Moment(9.31, "recovery", 6, (0.0, 0.1, 0.1, 1.0))]
+    assert told([*found, *lost, *steps(7, 9, 9.3)], 12.3) == {
+        "useful": 9.0, "regroup": 0.1, "transfer": 0.1, "redone": 3.1,
+    }  # fmt: skip
+    killed = [Moment(9.0, "resumed", 5, steps_lost=3), Moment(11.0, "generation", 5)]
+    killed += steps(6, 8, 11.0)
+    assert told([*found, *killed], 14.0) == {"useful": 8.0, "redone": 4.0, "starting": 2.0}
+
+
+def test_a_skip_or_a_join_that_was_taken_back_is_none() -> None:
+    found = [Moment(0.0, "generation"), *steps(1, 2, 0.0), Moment(3.0, "skip", 3)]
+    found += [Moment(3.5, "joined", 3, PARTS), Moment(4.6, "fallback", 2, steps_lost=2)]
+    found += [Moment(4.7, "generation", 2), *steps(3, 4, 5.0)]
+    assert told(found, 7.0) == {"useful": 4.0, "redone": 3.0}
+    again = [*found, Moment(6.0, "skip", 3)]
+    assert told(again, 7.0) == {"useful": 3.0, "skipped": 1.0, "redone": 3.0}
+
+
+def test_a_recovery_by_a_checkpoint_stays_with_the_commit_that_ended_it() -> None:
+    # Noticed at step 6, ended at step 3; a later return to step 4 takes nothing of it back.
+    found = [Moment(0.0, "generation"), *steps(1, 2, 0.0), Moment(5.0, "failed", 6)]
+    found += [Moment(5.1, "fallback", 2, steps_lost=3), Moment(6.5, "step", 3)]
+    found += [Moment(6.5, "recovery", 6, (0.0, 0.2, 0.3, 1.0)), *steps(4, 4, 6.5)]
+    found += [Moment(9.0, "fallback", 4, steps_lost=1), *steps(5, 6, 9.5)]
+    assert told(found, 11.5) == {
+        "useful": 6.0, "regroup": 0.2, "transfer": 0.3, "redone": 3.0 + 2.0,
+    }  # fmt: skip
 
 
 def test_a_resumed_run_did_the_steps_beyond_its_checkpoint_for_nothing() -> None:

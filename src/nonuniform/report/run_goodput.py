@@ -36,6 +36,7 @@ PAUSE = 4.0
 PAUSE_S = 1.0
 _CHANGES = ("generation", "failed", "drained", "fallback", "stalled")
 _LAST = ("saving", "finished", "ended")
+_OF_A_STEP = ("validation", "skip", "recovery", "joined")
 
 
 @dataclass(frozen=True)
@@ -141,13 +142,27 @@ def stretches_of(moments: Sequence[Moment], end_s: float) -> list[Stretch]:
 
 
 def _without_dropped(moments: Sequence[Moment]) -> list[Moment]:
-    """Checks of steps that a return to a checkpoint took back are no commits."""
+    """What was told of a step that a return to a checkpoint took back: it is no commit any more,
+    so its parts lie within the time that was lost."""
     kept: list[Moment] = []
+    back: Moment | None = None
     for moment in sorted(moments, key=lambda moment: moment.time_s):
         if moment.kind in ("fallback", "resumed"):
-            kept = [one for one in kept if one.kind != "validation" or one.step <= moment.step]
+            back = moment
+            kept = [one for one in kept if one.kind not in _OF_A_STEP or one.step <= back.step]
+        elif back is not None and moment.kind in ("recovery", "joined"):
+            moment = _at_its_commit(moment, back)
         kept.append(moment)
     return kept
+
+
+def _at_its_commit(recovery: Moment, back: Moment) -> Moment:
+    """It is told by the step that was dropped first; its commit is an earlier one if the return
+    came after the loss was noticed."""
+    noticed_s = recovery.time_s - math.fsum(recovery.parts[1:])
+    if back.time_s < noticed_s:
+        return recovery
+    return replace(recovery, step=min(recovery.step, back.step + 1))
 
 
 def _in_order(moments: Sequence[Moment], end_s: float) -> list[Moment]:
@@ -203,6 +218,8 @@ def _wishes(stretch: Stretch, typical_s: float | None) -> tuple[list[Wish], str]
         return [*before, *parts, *_dropped(stretch, known_s)], _rest(stretch)
     if stretch.begins:
         return [*before, (work, known_s)], "starting"
+    if stretch.has("fallback"):
+        return [(work, known_s)], "redone"
     if stretch.changed:
         return [(work, known_s)], "stalled" if stretch.has("stalled") else "regroup"
     paused = work == "useful" and stretch.length_s > max(PAUSE * known_s, known_s + PAUSE_S)
