@@ -112,6 +112,8 @@ def test_a_table_of_need_replaces_the_ratio(tmp_path: Path) -> None:
         (DOMAIN + "[rack]\nshelves = 2.5\n", "shelves = 2.5: must be a whole number"),
         (DOMAIN + "[rack]\ndomain_gpus = 36\n", "needs other_w, feed_w of its own"),
         (DOMAIN + "[cooling]\ninlet_c = 90\n", "inlet_c = 90: must be below throttle_c = 87"),
+        (DOMAIN + "[cooling]\nflow_l_per_min = 1e-300\n", "must be from 1e-12 to 1e+12"),
+        (DOMAIN + "[cooling]\nplate_j_per_c = 1e300\n", "must be from 1e-12 to 1e+12"),
         (DOMAIN + "[need]\nperformance = [1.1]\n", "has 1 numbers, [domain] survive = 4"),
         (DOMAIN + "[need]\nperformance = [1.1, 1, 1, 1]\n", "must not fall"),
         (DOMAIN + "[need]\nperformance = [1.1, 1.2, 1.3, 1e300]\n", "has 1e+300 after 1.3"),
@@ -120,6 +122,7 @@ def test_a_table_of_need_replaces_the_ratio(tmp_path: Path) -> None:
         (DOMAIN + f"[need]\nseconds = {HUGE}\n", "seconds = inf: must be finite seconds above 0"),
         (DOMAIN + "[need]\nreach_s = inf\n", "reach_s = inf: must be finite seconds above 0"),
         (DOMAIN + "[need]\nreach_s = true\n", "reach_s = True: must be finite seconds above 0"),
+        (DOMAIN + f"[rack]\nshelves = {HUGE}\n", "[rack]: shelves: must be 1,000,000 at most"),
         (DOMAIN + "[rack]\nreach_s = 3\n", "[rack]: unknown key reach_s"),
     ],
 )

@@ -78,6 +78,7 @@ class Rack:
         return self.other_w + self.domain_gpus * self.gpu.nominal_w
 
 
+_MOST = 1_000_000
 _NOT_BELOW_0 = (
     "other_w",
     "shelf_w",
@@ -204,3 +205,5 @@ def _how(rack: Rack, binding: Binding, shelves_lost: int) -> str:
 def _whole(key: str, value: int, least: int) -> None:
     if type(value) is not int or value < least:
         raise BadInput(f"{key} = {value}: must be a whole number, {least} or more")
+    if value > _MOST:
+        raise BadInput(f"{key}: must be {_MOST:,} at most")

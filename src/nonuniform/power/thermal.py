@@ -61,8 +61,8 @@ class Cooling:
             raise BadInput(f"kind = {self.kind!r}: must be liquid or air")
         for key in _ABOVE_0:
             value = getattr(self, key)
-            if not (math.isfinite(value) and value > 0):
-                raise BadInput(f"{key} = {value}: must be above 0 and finite")
+            if not _LEAST <= value <= 1 / _LEAST:
+                raise BadInput(f"{key} = {value}: must be from {_LEAST:g} to {1 / _LEAST:g}")
         if not (math.isfinite(self.inlet_step_c) and self.inlet_step_c >= 0):
             raise BadInput(f"inlet_step_c = {self.inlet_step_c}: must be 0 or more and finite")
         if not 0 < self.throttle_c < self.shutdown_c <= 150:
@@ -88,6 +88,7 @@ class Cooling:
         return self.r_junction_c_per_w + self.plate_c_per_w + 1 / self.flow_w_per_c
 
 
+_LEAST = 1e-12
 _ABOVE_0 = (
     "flow_l_per_min",
     "rated_flow_l_per_min",
@@ -261,6 +262,8 @@ def _modes(cooling: Cooling) -> _Modes:
     conductance = np.array([[a, -a, 0.0], [-a, a + b, -b], [0.0, -b, b + flow]])
     root = np.sqrt(_capacities(cooling))
     rates, vectors = np.linalg.eigh(conductance / np.outer(root, root))
+    # All are above 0; the slowest of very unequal ones may come out below, by the last digit.
+    rates = np.maximum(rates, rates.max() * 1e-16)
     return _Modes(conductance, rates, vectors / root[:, None], vectors.T * root)
 
 
