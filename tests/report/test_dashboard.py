@@ -19,7 +19,7 @@ import pytest
 
 from nonuniform.errors import BadInput
 from nonuniform.report.dashboard import Served, open_dashboard, parse_address
-from nonuniform.report.follow import POINTS_FRESH, POINTS_KEPT, Asked, Follower
+from nonuniform.report.follow import Asked, Follower
 from nonuniform.report.live_server import host_is_known, names_of, parse_asked
 
 BOUND_S = 60.0
@@ -269,21 +269,6 @@ def test_half_a_line_is_told_when_it_is_whole(tmp_path: Path) -> None:
     assert follower.news(Asked())["points"] == []
     add(tmp_path, step(1)[10:])
     assert len(follower.news(Asked(0, 0, 0))["points"]) == 1
-
-
-def test_a_long_run_is_told_in_pieces_and_kept_small(tmp_path: Path) -> None:
-    count = 3 * POINTS_KEPT
-    add(tmp_path, "".join(step(number) for number in range(1, count + 1)))
-    follower, asked, told = Follower(tmp_path), Asked(), []
-    for _ in range(100):
-        news = follower.news(asked)
-        told += [point[0] for point in news["points"]]
-        if not news["more"]:
-            break
-        asked = Asked(told[-1], 0, news["epoch"])
-    assert told == sorted(set(told))
-    assert told[-POINTS_FRESH:] == list(range(count - POINTS_FRESH + 1, count + 1))
-    assert len(told) < count
 
 
 def test_the_end_is_told_with_its_reason(tmp_path: Path) -> None:

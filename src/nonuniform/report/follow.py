@@ -3,12 +3,15 @@
 In: the folder. Out: what is new in it since somebody last asked, as plain data for JSON. Only
 what was added is read. A log that got shorter, or whose last line is another one, was rewound or
 belongs to a new run: then everything is read and told anew, under the next `epoch`. What is kept
-does not grow with the length of the run. Only reads; knows nothing of sockets.
+does not grow with the length of the run; which old points stay is decided here alone, and a page
+that has others is told the steps. Only reads; knows nothing of sockets.
 """
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,9 +22,12 @@ from nonuniform.report.run_timeline import after, gpu_order
 from nonuniform.report.said import LANGUAGES, Language
 from nonuniform.report.texts import load_texts
 
-POINTS_KEPT, POINTS_FRESH = 6000, 1000
-EVENTS_KEPT = 300
+# After a thinning; the newest, which are always there; how many come before the next thinning.
+POINTS_KEPT, POINTS_FRESH, POINTS_RAW = 2000, 100, 400
+PINS_KEPT = 1000
+EVENTS_KEPT, MARKS_KEPT = 300, 2000
 POINTS_TOLD = 2000
+MARKS = ("failed", "joined")
 # Said by others, or once for each GPU.
 QUIET = ("started", "grain")
 PARTS = ("detect", "regroup", "transfer", "redo")
@@ -68,11 +74,72 @@ class Tail:
 
 @dataclass(frozen=True)
 class Asked:
-    """What a page has: the steps up to `step` and `events` events of `epoch`."""
+    """What a page has: the steps up to `step`, as after so many thinnings, and `events` events of
+    `epoch`."""
 
     step: int = 0
     events: int = 0
     epoch: int = -1
+    thinned: int = 0
+
+
+def thinned(points: Sequence[StepPoint], width: int, pinned: AbstractSet[int]) -> list[StepPoint]:
+    """Of each `width` steps the points with the lowest and the highest loss, besides those that
+    are pinned, the first, and the newest. Thinned again, also to a multiple of the width, gives
+    what thinning once would, so nothing fades with age."""
+    stay = {point.step for point in (*points[:1], *points[-POINTS_FRESH:])} | pinned
+    low: dict[int, tuple[float, int]] = {}
+    high: dict[int, tuple[float, int]] = {}
+    for point in points:
+        bucket = point.step // width
+        if point.loss is None:
+            continue
+        if bucket not in low or point.loss < low[bucket][0]:
+            low[bucket] = (point.loss, point.step)
+        if bucket not in high or point.loss > high[bucket][0]:
+            high[bucket] = (point.loss, point.step)
+    stay |= {step for _, step in (*low.values(), *high.values())}
+    return [point for point in points if point.step in stay]
+
+
+class Curve:
+    """The points of a run of any length. Pinned are the steps at which a degree changed or a GPU
+    went or came: all of them, up to PINS_KEPT, then the first of each stretch."""
+
+    def __init__(self) -> None:
+        self.points: list[StepPoint] = []
+        self.thinnings = 0
+        self._width = 1
+        self._raw = 0
+        self._pinned: set[int] = set()
+
+    def pin(self, step: int) -> None:
+        self._pinned.add(step)
+
+    def add(self, points: Iterable[StepPoint]) -> None:
+        for point in points:
+            if self.points and point.degrees != self.points[-1].degrees:
+                self.pin(point.step)
+            self.points.append(point)
+            self._raw += 1
+        if self._raw > POINTS_RAW and len(self.points) > POINTS_KEPT:
+            self._thin()
+
+    def _thin(self) -> None:
+        kept = thinned(self.points, self._width, self._pins())
+        while len(kept) > POINTS_KEPT and self._width <= self.points[-1].step:
+            self._width *= 2
+            kept = thinned(kept, self._width, self._pins())
+        self.thinnings += len(kept) < len(self.points)
+        self.points, self._raw = kept, 0
+
+    def _pins(self) -> set[int]:
+        if len(self._pinned) > PINS_KEPT:
+            firsts: dict[int, int] = {}
+            for step in sorted(self._pinned):
+                firsts.setdefault(step // self._width, step)
+            self._pinned = set(firsts.values())
+        return self._pinned
 
 
 class Follower:
@@ -87,8 +154,9 @@ class Follower:
         self._clear()
 
     def _clear(self) -> None:
-        self._points: list[StepPoint] = []
+        self._curve = Curve()
         self._events: list[tuple[int, EventRow]] = []
+        self._marks: list[tuple[int, EventRow]] = []
         self._told = 0
         self._gpus: dict[str, str] = {}
         self._generation = 0
@@ -107,14 +175,12 @@ class Follower:
             for tail in self._tails:
                 tail.forget()
         steps, events = self._tails
-        self._points += [point for row in steps.new_rows() if (point := step_point(row))]
-        if len(self._points) > POINTS_KEPT:
-            cut = len(self._points) - POINTS_FRESH
-            self._points = self._points[:cut:2] + self._points[cut:]
+        # Events first: they pin steps.
         for row in events.new_rows():
             if (event := event_row(row)) is not None:
                 self._hear(event)
-        self._events = self._events[-EVENTS_KEPT:]
+        self._events, self._marks = self._events[-EVENTS_KEPT:], self._marks[-MARKS_KEPT:]
+        self._curve.add(point for row in steps.new_rows() if (point := step_point(row)))
 
     def _hear(self, event: EventRow) -> None:
         self._gpus |= after(self._gpus, event.kind, event.gpu, event.extra)
@@ -122,14 +188,24 @@ class Follower:
         if event.kind not in QUIET:
             self._told += 1
             self._events.append((self._told, event))
+        if event.kind in MARKS and event.step is not None:
+            self._marks.append((self._told, event))
+            self._curve.pin(event.step)
 
     def _answer(self, asked: Asked) -> dict[str, Any]:
-        points = [point for point in self._points if point.step > asked.step][:POINTS_TOLD]
+        held = self._curve.points
+        points = [point for point in held if point.step > asked.step][:POINTS_TOLD]
+        old = None
+        if asked.thinned != self._curve.thinnings:
+            old = [point.step for point in held if point.step <= asked.step]
         return {
             "epoch": self._epoch,
             "anew": asked.step == 0 and asked.events == 0,
             "points": [_point(point) for point in points],
-            "more": bool(points) and points[-1] is not self._points[-1],
+            "more": bool(points) and points[-1] is not held[-1],
+            "kept": old,
+            "thinned": self._curve.thinnings,
+            "marks": [_mark(event) for number, event in self._marks if number > asked.events],
             "events": [_event(event) for number, event in self._events if number > asked.events],
             "told": self._told,
             "gpus": [[gpu, self._gpus[gpu]] for gpu in sorted(self._gpus, key=gpu_order)],
@@ -161,6 +237,10 @@ def _point(point: StepPoint) -> list[Any]:
         list(point.shares),
         power,
     ]
+
+
+def _mark(event: EventRow) -> list[Any]:
+    return [event.step, event.kind, event.gpu]
 
 
 def _event(event: EventRow) -> dict[str, Any]:

@@ -1,9 +1,9 @@
 """The process that serves the page of a run under way.
 
 In: a socket that listens already, the folder of the run. Out: the page at `/` and what is new at
-`/data?step=S&events=E&epoch=P`, and nothing else: no other path or method, no file by name. A
-request must name this server in its Host header, so that a page from elsewhere, whose name leads to
-this address all of a sudden, gets nothing. Ends when standard input does. Writes nothing.
+`/data?step=S&events=E&epoch=P&thinned=T`, and nothing else: no other path or method, no file by
+name. A request must name this server in its Host header, so that a page from elsewhere, whose name
+leads to this address all of a sudden, gets nothing. Ends when standard input does. Writes nothing.
 
     python -m nonuniform.report.live_server FD HOST FOLDER STEPS LANG
 """
@@ -158,7 +158,7 @@ def parse_asked(query: str) -> Asked | None:
     """None for what is not a question of the page."""
     if len(query) > LONGEST_QUERY:
         return None
-    values = {"step": 0, "events": 0, "epoch": -1}
+    values = {"step": 0, "events": 0, "epoch": -1, "thinned": 0}
     for name, given in parse_qs(query, keep_blank_values=True).items():
         digits = given[0].removeprefix("-") if name == "epoch" else given[0]
         if name not in values or not (digits.isascii() and digits.isdecimal()):

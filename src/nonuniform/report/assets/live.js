@@ -2,11 +2,11 @@
 // Words from the run reach the page as text only.
 (() => {
   "use strict";
-  const POLL_MS = 1000, HIDDEN_MS = 5000, GONE_AFTER = 3, POINTS = 4000, EVENTS = 60, RECENT = 12, LINES = 8;
+  const POLL_MS = 1000, HIDDEN_MS = 5000, GONE_AFTER = 3, MARKS = 2000, EVENTS = 60, RECENT = 12, LINES = 8;
   const words = JSON.parse(document.getElementById("live-words").textContent);
   const layouts = JSON.parse(document.getElementById("chart-data").textContent);
   const at = (id) => document.getElementById(id);
-  let known = { step: 0, events: 0, epoch: -1 };
+  let known = { step: 0, events: 0, epoch: -1, thinned: 0 };
   let points = [], marks = [], failures = 0, seen = "";
 
   const element = (name, text, className) => {
@@ -31,21 +31,21 @@
 
   const forget = () => { points = []; marks = []; at("live-events").replaceChildren(); };
 
+  // Which old points stay is for the server to say.
   const remember = (news) => {
+    if (news.kept) {
+      const kept = new Set(news.kept);
+      points = points.filter((point) => kept.has(point.step));
+    }
     for (const [step, time, loss, tokens, degrees, shares, power] of news.points) {
       points.push({ step, time, loss, tokens, degrees, shares, power });
     }
-    if (points.length > POINTS) {
-      const fresh = points.length - POINTS / 4;
-      points = points.filter((_, index) => index >= fresh || index % 2 === 0);
-    }
-    for (const event of news.events) {
-      if (event.kind === "failed" || event.kind === "joined") marks.push(event);
-    }
-    marks = marks.slice(-200);
+    for (const [step, kind, gpu] of news.marks) marks.push({ step, kind, gpu });
+    marks = marks.slice(-MARKS);
     if (points.length) known.step = points[points.length - 1].step;
     known.events = news.told;
     known.epoch = news.epoch;
+    known.thinned = news.thinned;
   };
 
   const showState = (name, reason) => {
@@ -123,13 +123,22 @@
     opacity: 0.85,
   });
 
+  // That of the last step there is up to this one.
+  const lossAt = (step) => {
+    let found = null;
+    for (const point of points) {
+      if (point.step > step && found !== null) break;
+      found = point.loss ?? found;
+    }
+    return found;
+  };
+
   const lossTraces = () => {
-    const losses = new Map(points.map((point) => [point.step, point.loss]));
     const marked = (kind, name, symbol, color) => {
-      const found = marks.filter((event) => event.kind === kind && losses.get(event.step) != null);
+      const found = marks.filter((mark) => mark.kind === kind);
       return { type: "scatter", mode: "markers", name: { "@en": words[name].en, "@ja": words[name].ja },
-        x: found.map((event) => event.step), y: found.map((event) => losses.get(event.step)),
-        text: found.map((event) => forChart(event.gpu)), hovertemplate: "GPU %{text}, %{x}",
+        x: found.map((mark) => mark.step), y: found.map((mark) => lossAt(mark.step)),
+        text: found.map((mark) => forChart(mark.gpu)), hovertemplate: "GPU %{text}, %{x}",
         marker: { symbol, size: 11, color } };
     };
     return [
