@@ -83,11 +83,23 @@ def test_set_points_and_the_reason(rack_file: Path, tmp_path: Path) -> None:
     assert 1000 < watts < 1200
     assert values["fall_back"] is None
     assert values["ramp_s"] == pytest.approx(70 * (watts - 1000) / 2000)
+    assert values["needed_w"]["low"] < watts < values["needed_w"]["high"]
+    assert values["extrapolated"]
+    assert values["granted_at_high"]
     assert json.loads(json.dumps(values, allow_nan=False)) == values
     text = plan_text(made)
     assert f"{watts:.1f} W each, nominal 1000 W" in text
+    assert f"needs        {watts:.1f} W [" in text
+    assert "(extrapolated)" in text
     assert f"granted: {values['reason']}" in text
     assert "GPU 0 ... 69 (70)" in text
+
+
+def test_a_boost_that_fits_by_the_middle_of_the_band_only(rack_file: Path, tmp_path: Path) -> None:
+    made = plan(rack_file, wishes(tmp_path, 4))
+    assert plan_json(made)["granted"]
+    assert not plan_json(made)["granted_at_high"]
+    assert "boost        perhaps, not by the upper edge of the band: " in plan_text(made)
 
 
 def test_nothing_lost_nothing_set(rack_file: Path, tmp_path: Path) -> None:

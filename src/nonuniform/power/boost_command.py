@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -149,7 +149,10 @@ def plan_json(made: Plan) -> Values:
         "rack": made.rack.entry.name,
         "living_gpus": made.living,
         "need": made.need,
+        "needed_w": asdict(found.needed_w),
+        "extrapolated": found.needed_w.extrapolated,
         "granted": found.granted,
+        "granted_at_high": found.granted_at_high,
         "limit": found.limit,
         "reason": found.reason,
         "nominal_w": gpu.nominal_w,
@@ -163,11 +166,15 @@ def plan_json(made: Plan) -> Values:
 
 def plan_text(made: Plan) -> str:
     found, nominal_w = made.boost, made.rack.entry.rack.gpu.nominal_w
+    needed_w = found.needed_w
+    extrapolated = " (extrapolated)" if needed_w.extrapolated else ""
     lasts = f"{found.lasts_s:.0f} s" if math.isfinite(found.lasts_s) else "without end"
     lines = [
         f"rack         {made.rack.entry.name}, {made.living} living GPUs",
         f"set here     GPU {_range(made.gpus)}",
         f"need         {made.need:.4f} of nominal performance, each",
+        f"needs        {needed_w.value:.1f} W [{needed_w.low:.1f}, {needed_w.high:.1f}] each"
+        f"{extrapolated}",
         f"set point    {found.set_point_w:.1f} W each, nominal {nominal_w:g} W",
         f"performance  {found.performance:.4f}, lasts {lasts}",
         f"boost        {_word(made)}: {found.reason}",
@@ -184,7 +191,9 @@ def _range(gpus: tuple[str, ...]) -> str:
 def _word(made: Plan) -> str:
     if not made.boost.granted:
         return "refused, fall back to ntp"
-    return "granted" if made.needed else "none"
+    if not made.needed:
+        return "none"
+    return "granted" if made.boost.granted_at_high else "perhaps, not by the upper edge of the band"
 
 
 def _ramp_s(made: Plan) -> float | None:
