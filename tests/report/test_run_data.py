@@ -20,7 +20,13 @@ PARTS = {"detect_s": 0.05, "regroup_s": 0.1, "transfer_s": 0.3, "redo_s": 0.8}
 
 
 def step(number: int, time_s: float, **more: Any) -> Row:
-    row = {"step": number, "loss": 5.0 / number, "tokens": 768, "samples": 12, "grad_norm": 1.0}
+    row: Row = {
+        "step": number,
+        "loss": 5.0 / number,
+        "tokens": 768,
+        "samples": 12,
+        "grad_norm": 1.0,
+    }
     row |= {"generation": 1, "degrees": [4, 4], "batch_shares": [6, 6], "time_s": time_s}
     return row | more
 
@@ -119,6 +125,21 @@ def test_any_one_file_may_be_missing(tmp_path: Path, missing: str) -> None:
     data = read_run_data(folder)
     assert adds_up(data)
     assert data.trouble == (() if missing == "summary.json" else ((missing, "missing"),))
+
+
+@pytest.mark.parametrize(
+    ("summary", "kind"),
+    [
+        ({"device": "cuda"}, "measured"),
+        ({"device": "cpu"}, "emulated"),
+        ({"device": None}, "unknown"),
+        (None, "unknown"),
+    ],
+)
+def test_without_a_device_nobody_says_that_a_run_was_emulated(
+    tmp_path: Path, summary: Row | None, kind: str
+) -> None:
+    assert read_run_data(folder_of(tmp_path, summary=summary)).kind == kind
 
 
 def test_no_run_at_all_is_bad_input(tmp_path: Path) -> None:

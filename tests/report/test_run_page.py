@@ -154,6 +154,47 @@ def test_several_runs_are_compared_with_the_first(tmp_path: Path) -> None:
     assert len(Page(page.read_text()).figures) > 20
 
 
+def on_device(path: Path, device: str | None) -> Path:
+    """A run on it; None: without a summary."""
+    run = make_run(path)
+    summary = json.loads((run / "summary.json").read_text()) | {"device": device}
+    (run / "summary.json").write_text(json.dumps(summary))
+    if device is None:
+        (run / "summary.json").unlink()
+    return run
+
+
+@pytest.mark.parametrize(
+    ("device", "label"),
+    [("cuda", "measured"), ("cpu", "emulated"), (None, "kind not known")],
+)
+def test_a_run_is_labelled_by_the_device_that_its_summary_names(
+    tmp_path: Path, device: str | None, label: str
+) -> None:
+    html = report([on_device(tmp_path, device)]).read_text()
+    labels = re.findall(r'<span class="kind[^>]*>(?:<span lang="en">)?([^<]+)', html)
+    assert set(labels) & {"measured", "emulated", "kind not known"} == {label}
+    assert ("Emulated:" in html) == (device == "cpu")
+    assert ("Not known: whether GPUs" in html) == (device is None)
+
+
+def test_a_comparison_says_which_run_a_notice_is_about(tmp_path: Path) -> None:
+    devices = {"first": "cuda", "second": "cpu", "third": None, "fourth": "cpu"}
+    runs = [on_device(tmp_path / name, device) for name, device in devices.items()]
+    report(runs)
+    mail = (runs[0] / "comparison.md").read_text()
+    notices = [line[2:] for line in mail.splitlines() if line.startswith("> ")]
+    assert [notice.split(":")[:2] for notice in notices] == [
+        ["second, fourth", " Emulated"],
+        ["third", " This run has not ended, or its launcher was lost"],
+        ["third", " Not known"],
+    ]
+    (chart,) = set(
+        re.findall(r'<span class="kind"><span lang="en">([^<]+)', report(runs).read_text())
+    )
+    assert chart == "kind not known"
+
+
 @pytest.mark.parametrize("events", [True, False])
 def test_a_run_that_has_hardly_begun_has_a_page(tmp_path: Path, events: bool) -> None:
     (tmp_path / "steps.jsonl").write_text('{"step": 1, "los')

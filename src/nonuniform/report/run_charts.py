@@ -321,7 +321,8 @@ def line_style(place: int) -> dict[str, Any]:
 def kind_of(runs: Sequence[RunData]) -> Said:
     """The weakest of them labels the chart."""
     kinds = {run.kind for run in runs}
-    return load_texts().known("kind", "emulated" if "emulated" in kinds else "measured")
+    weakest = next(kind for kind in ("unknown", "emulated", "measured") if kind in kinds)
+    return load_texts().known("kind", weakest)
 
 
 def escaped(name: str) -> str:

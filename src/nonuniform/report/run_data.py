@@ -120,7 +120,9 @@ class RunData:
 
     @property
     def kind(self) -> str:
-        """Processes that play GPUs are an emulation."""
+        """Processes that play GPUs are an emulation. Only the summary names the device."""
+        if not self.device:
+            return "unknown"
         return "measured" if self.device == "cuda" else "emulated"
 
 

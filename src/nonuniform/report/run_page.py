@@ -109,11 +109,10 @@ def compare_content(runs: Sequence[RunData]) -> Content:
     charts = [loss_chart(with_steps)] if with_steps else []
     charts.append(goodput_chart(runs))
     folders = " ".join(shlex.quote(str(run.folder)) for run in runs)
-    notices = {notice.text("en"): notice for run in runs for notice in notices_of(run)}
     return Content(
         title=t("run.compare_title", runs=len(runs)),
         subtitle=_subtitle(place, COMPARISON_FILE),
-        notices=list(notices.values()),
+        notices=notices_of_several(runs),
         lead=[_runs_table(place), _reasons_table(place)],
         charts_title=t("run.charts"),
         charts=charts,
@@ -137,7 +136,25 @@ def notices_of(data: RunData) -> list[Said]:
         out.append(t(key, file=file, **gaps))
     if data.kind == "emulated":
         out.append(t("run.emulated"))
+    elif data.kind == "unknown":
+        out.append(t("run.no_device"))
     return out
+
+
+def notices_of_several(runs: Sequence[RunData]) -> list[Said]:
+    """Each once, after the names of the runs that it is about."""
+    names: dict[str, list[Said]] = {}
+    notices: dict[str, Said] = {}
+    for run in runs:
+        for notice in notices_of(run):
+            words = notice.text("en")
+            notices[words] = notice
+            names.setdefault(words, []).append(Verbatim(run.name))
+    t = load_texts()
+    return [
+        t("run.of_runs", runs=Joined(tuple(names[words])), notice=notice)
+        for words, notice in notices.items()
+    ]
 
 
 def sentences(data: RunData, place: Place) -> list[Said]:
