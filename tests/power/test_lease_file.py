@@ -110,6 +110,7 @@ def test_a_record_that_changes_is_seen(tmp_path: Path) -> None:
         (b"", "is no record"),
         (b'{"version": 1', "is no record"),
         (b"[]", "is no record"),
+        (json.dumps(GOOD | {"owed": {}}).encode(), "is no record"),
         (json.dumps(GOOD | {"owed": [{"gpu": "0"}]}).encode(), "is no record"),
         (
             b'{"version": 1, "actuator": "nvml", "owed": [{"gpu": "0", "restore_w": NaN, '

@@ -45,7 +45,7 @@ class LeaseFile:
         except (ValueError, RecursionError):
             raise BadInput(f"{self.path}: is no record of set points; look at the GPUs") from None
         try:
-            owed = tuple(_owed(line) for line in content["owed"])
+            owed = tuple(_owed(line) for line in _list(content["owed"]))
             version, actuator = content["version"], content["actuator"]
             if len({line.gpu for line in owed}) < len(owed):
                 raise ValueError
@@ -104,6 +104,12 @@ class LeaseFile:
 
 def _ours(found: os.stat_result) -> bool:
     return found.st_uid in (os.geteuid(), 0)
+
+
+def _list(lines: Any) -> list[Any]:
+    if not isinstance(lines, list):
+        raise TypeError
+    return lines
 
 
 def _owed(line: Any) -> Owed:
