@@ -77,6 +77,9 @@ def test_names_without_numbers_are_scattered(tmp_path: Path) -> None:
         ("node,start,end\nn1,yesterday,today\n", "bad time"),
         ("node,start,end\nn1,2026-01-02,2026-01-01\n", "faults.csv"),
         ("node,gpu,start,end\nn1,9,2026-01-01,2026-01-02\n", "unknown GPU"),
+        ("node,start_day,end_h\nn1,5,6\n", "different units"),
+        ("node,start_day,end\nn1,5,6\n", "different units"),
+        ("node,start,end\nn1,2026-01-01,2026-01-01\n", "covers .* h, which tells no rate"),
     ],
 )
 def test_a_log_that_makes_no_sense_is_one_line(tmp_path: Path, text: str, words: str) -> None:

@@ -86,3 +86,23 @@ def test_bad_accounting_is_one_line(tmp_path: Path, text: str, words: str) -> No
     path.write_text(text)
     with pytest.raises(BadInput, match=words):
         of_sacct(path)
+
+
+@pytest.mark.parametrize(
+    "row",
+    ['{"degrees": [8, 1e999], "time_s": 1}', '{"degrees": [8, -100], "time_s": 1}',
+     '{"degrees": [8], "time_s": -1}', '{"degrees": [8], "time_s": NaN}'],
+)  # fmt: skip
+def test_what_cannot_have_been_measured_is_one_line(tmp_path: Path, row: str) -> None:
+    path = tmp_path / "steps.jsonl"
+    path.write_text('{"degrees": [8], "time_s": 1}\n' + row + "\n")
+    with pytest.raises(BadInput, match=r"steps\.jsonl: line 2"):
+        of_steps(path)
+
+
+@pytest.mark.parametrize("elapsed", ["-5", "nan", "inf"])
+def test_a_job_cannot_take_less_than_nothing(tmp_path: Path, elapsed: str) -> None:
+    path = tmp_path / "sacct.txt"
+    path.write_text(f"JobID|JobName|ElapsedRaw|State|AllocTRES\n1|a|{elapsed}|COMPLETED|\n")
+    with pytest.raises(BadInput, match="line 2: ElapsedRaw"):
+        of_sacct(path)

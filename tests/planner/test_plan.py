@@ -265,6 +265,8 @@ def test_old_results_survive_bad_input(tmp_path: Path) -> None:
         PlanArgs(scenario=tmp_path / "none.toml", overwrite=True),
         PlanArgs(scenario=written(tmp_path), prices=tmp_path / "none.toml", overwrite=True),
         PlanArgs(scenario=written(tmp_path), seeds=1, overwrite=True),
+        PlanArgs(scenario=written(tmp_path), processes=0, overwrite=True),
+        PlanArgs(scenario=written(tmp_path), processes=-7, overwrite=True),
         PlanArgs(overwrite=True),
         PlanArgs(jobs=(tmp_path / "none.sh",), cluster="dgx-h100", gpus=64, overwrite=True),
         PlanArgs(jobs=(tmp_path / "none.sh",), overwrite=True),

@@ -156,7 +156,7 @@ def _failures(wanted: Wanted, cluster: ClusterDescription) -> _Failures:
             now_figure(found.trace, watched, found.example), found.example,
             found.trace if watched == fleet else None,
         )  # fmt: skip
-    name = wanted.failures or CATALOG
+    name = CATALOG if wanted.failures is None else wanted.failures
     catalog = load_catalog(name)
     facts = [
         fact("failures", "catalog", catalog.about, wanted.failures is None, name),

@@ -46,6 +46,10 @@ class PlanFolder:
             )
         return cls(path)
 
+    @property
+    def has_summary(self) -> bool:
+        return os.path.lexists(self.path / SUMMARY)
+
     def make(self) -> None:
         try:
             (self.path / TABLES).mkdir(parents=True, exist_ok=True)

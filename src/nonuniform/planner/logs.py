@@ -30,6 +30,8 @@ from nonuniform.planner.example_log import MARK
 
 HEAD_BYTES = 100_000
 REPAIR_H = 24.0
+LEAST_HOURS = 1.0
+FEW_HOURS, FEW_FAILURES = 24.0 * 14, 10
 NAMES: dict[str, tuple[str, ...]] = {
     "node": ("node", "node_id", "node_name", "nodename", "hostname", "host", "server"),
     "gpu": ("gpu", "gpu_index", "gpu_id", "device"),
@@ -65,6 +67,14 @@ def find_log(path: Path, fleet: Fleet, skip_bad_rows: bool = False) -> FoundLog:
         *(_fact(path, "read", text, True) for text in report.assumed),
         *(_fact(path, "left out", d.line("").removeprefix(": ")) for d in report.dropped),
     ]
+    if trace.hours < LEAST_HOURS:
+        raise BadInput(
+            f"{path}: the log covers {trace.hours:.3g} h, which tells no rate; its window is told "
+            "by [failures.log] of a scenario"
+        )
+    if trace.hours < FEW_HOURS or len(trace) < FEW_FAILURES:
+        text = f"{len(trace):,} failures in {trace.hours / 24:.3g} days are little to go by"
+        facts.append(_fact(path, "rates", text, True))
     example = MARK in head
     if example:
         facts.insert(0, _fact(path, "example", "made by the simulator from published rates"))
@@ -131,7 +141,12 @@ def _of_table(path: Path, head: str, fleet: Fleet) -> tuple[LogFormat, Guesses]:
     first = lines[0] if lines else ""
     delimiter = max(",;\t", key=first.count)
     header = [name.strip().strip('"') for name in first.split(delimiter)]
-    found, unit = _columns(header)
+    found, units = _columns(header)
+    if len(units) > 1:
+        raise BadInput(
+            f"{path}: {found['start']} and {found['end']} are in different units; expected one"
+        )
+    unit = next(iter(units), None)
     if "start" not in found or not ({"node", "gpu"} & found.keys()):
         raise BadInput(
             f"{path}: no columns that say what failed and when among {', '.join(header[:12])}; "
@@ -160,10 +175,10 @@ def _of_table(path: Path, head: str, fleet: Fleet) -> tuple[LogFormat, Guesses]:
     ), guesses  # fmt: skip
 
 
-def _columns(header: Sequence[str]) -> tuple[dict[str, str], TimeUnit | None]:
-    """What each column is, by its name with or without a unit at its end."""
+def _columns(header: Sequence[str]) -> tuple[dict[str, str], set[TimeUnit | None]]:
+    """What each column is, by its name with or without a unit at its end; the units of times."""
     found: dict[str, str] = {}
-    unit: TimeUnit | None = None
+    units: set[TimeUnit | None] = set()
     for name in header:
         plain, _, last = name.lower().rpartition("_")
         for key, names in NAMES.items():
@@ -171,10 +186,12 @@ def _columns(header: Sequence[str]) -> tuple[dict[str, str], TimeUnit | None]:
                 continue
             if name.lower() in names:
                 found[key] = name
+                if key in ("start", "end"):
+                    units.add(None)
             elif key in ("start", "end") and last in UNITS and plain in names:
                 found[key] = name
-                unit = UNITS[last]
-    return found, unit
+                units.add(UNITS[last])
+    return found, units
 
 
 def _order(nodes: Sequence[str], fleet: Fleet) -> tuple[Nodes, str]:

@@ -11,6 +11,7 @@ parallelism is not known.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -104,8 +105,11 @@ def _steps(path: Path) -> Sequence[Mapping[str, Any]]:
         try:
             row = json.loads(line)
             degrees = [int(degree) for degree in row["degrees"]]
-            rows.append({"degrees": degrees, "time_s": float(row["time_s"])})
-        except (ValueError, KeyError, TypeError) as error:
+            time_s = float(row["time_s"])
+            if min(degrees, default=0) < 0 or not 0 <= time_s < math.inf:
+                raise ValueError(f"degrees {degrees}, time_s {time_s}")
+            rows.append({"degrees": degrees, "time_s": time_s})
+        except (ValueError, KeyError, TypeError, OverflowError) as error:
             raise BadInput(f"{path}: line {number}: no step with degrees and time_s") from error
     if not rows:
         raise BadInput(f"{path}: has no steps")
@@ -121,6 +125,8 @@ def of_sacct(path: Path) -> list[Measured]:
         gpus = _GPUS.search(row["alloctres"])
         try:
             hours = float(row["elapsedraw"]) / 3600
+            if not 0 <= hours < math.inf:
+                raise ValueError("not a duration")
         except ValueError:
             text = row["elapsedraw"]
             raise BadInput(f"{path}: line {number}: ElapsedRaw = {text!r}: no seconds") from None

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import datetime
 import difflib
-import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -22,6 +21,8 @@ from nonuniform.toml_file import read_toml
 
 DOLLAR = "USD"
 _KEYS = ("value", "unit", "date", "source", "provenance")
+MOST = 1e12
+LEAST_FX = 1e-9
 _AT_LEAST = {"pue": 1.0, "lifetime_years": 0.1, "horizon_years": 0.1}
 
 
@@ -115,13 +116,13 @@ def _checked(exchange: Exchange) -> tuple[str, float, str | None]:
         return currency, 1.0, None
     if fx is None:
         raise BadInput(f"--currency {currency}: needs --fx, how many of it a dollar is")
-    if not (math.isfinite(fx) and fx > 0):
-        raise BadInput(f"--fx {fx:g}: must be above 0")
+    if not LEAST_FX <= fx <= 1 / LEAST_FX:
+        raise BadInput(f"--fx {fx:g}: must be from {LEAST_FX:g} to {1 / LEAST_FX:g}")
     date = exchange.date or datetime.date.today().isoformat()
     try:
         datetime.date.fromisoformat(date)
     except ValueError:
-        raise BadInput(f"--fx-date {date}: must be a date such as 2026-11-30") from None
+        raise BadInput(f"--fx ...@{date}: must be a date such as 2026-11-30") from None
     return currency, fx, date
 
 
@@ -144,8 +145,9 @@ def _own(path: str, key: str, given: Any, rows: Mapping[str, Price]) -> Price:
     value = table.get("value")
     least = _AT_LEAST.get(key, 0.0)
     number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not (number and least <= float(str(value)) < math.inf):
-        raise BadInput(f"{path}: {key} = {value!r}: must be a number, {least:g} or more")
+    if not (number and least <= float(str(value)) <= MOST):
+        shown = repr(value)[:40]
+        raise BadInput(f"{path}: {key} = {shown}: must be a number from {least:g} to {MOST:g}")
     unit = table.get("unit", rows[key].unit)
     if unit != rows[key].unit:
         raise BadInput(f"{path}: [{key}] unit = {unit!r}: must be {rows[key].unit!r}")

@@ -58,6 +58,8 @@ def plan(args: PlanArgs, out: Path, progress: Progress | None = None) -> dict[st
     """The summary as written. Raises BadInput before anything is replaced, RunFailed after."""
     if args.seeds < 2:
         raise BadInput(f"--seeds {args.seeds}: at least 2, since one history has no interval")
+    if args.processes != -1 and args.processes < 1:
+        raise BadInput(f"--jobs {args.processes}: must be 1 or more, or -1 for one on each core")
     folder = PlanFolder.check(out, args.overwrite)
     understood = understand(args)
     prices = read_prices(args.prices, args.exchange, understood.prices, understood.gpu)
@@ -76,6 +78,8 @@ def plan(args: PlanArgs, out: Path, progress: Progress | None = None) -> dict[st
         for name, rows in tables_of(summary).items():
             folder.write_table(name, rows)
     except BaseException as error:
+        if isinstance(error, BadInput) and folder.has_summary:
+            raise  # what was there stays
         failure = _failure(error, folder)
         reason = str(failure) or "interrupted"
         folder.close({**head, "status": "failed", "reason": reason,

@@ -57,8 +57,11 @@ def report(paths: Sequence[Path], lang: str = "en", out: Path | None = None) -> 
     if kind == "plan":
         from nonuniform.report.mail import plan_markdown
 
-        _write(page.with_name(ANSWER), plan_markdown(summary, language).encode())
-    _write(page, _page_of(kind, summary, folder, language).encode())
+        mail = plan_markdown(summary, language).encode()
+    content = _page_of(kind, summary, folder, language).encode()  # before anything is replaced
+    if kind == "plan":
+        _write(page.with_name(ANSWER), mail)
+    _write(page, content)
     return page
 
 
@@ -85,6 +88,8 @@ def what_is_in(folder: Path) -> tuple[str, Mapping[str, Any]]:
         return "run", {}
     summary = _read_summary(folder / SUMMARY)
     if summary.get("kind") == "plan":
+        if summary.get("status") == "failed":
+            raise BadInput(f"{folder}: the plan failed: {summary.get('reason', 'no reason given')}")
         return "plan", summary
     if summary.get("command") == "simulate":
         return "simulation", summary

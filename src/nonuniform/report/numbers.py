@@ -26,6 +26,7 @@ SCALES: dict[Language, tuple[tuple[float, float, str], ...]] = {
 # Counted things are shown in full up to here: a cluster has 32,768 GPUs, not 3.3万.
 COUNTED = frozenset({"GPU", "domains", ""})
 COUNTED_IN_FULL = 1e6
+LEAST = 1e-300  # below it there is no logarithm to be sure of
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,7 @@ def _decimals(quantity: Quantity, factor: float, unit: str) -> int:
     usual = 2 - magnitude
     if quantity.low is not None and quantity.high is not None and quantity.high > quantity.low:
         half = (quantity.high - quantity.low) / 2 * factor
-        by_interval = -math.floor(math.log10(half / 3))
+        by_interval = -math.floor(math.log10(max(half / 3, LEAST)))
         usual = min(by_interval, 4 - magnitude) if value > 0 else by_interval
     return max(0, min(usual, 6))
 

@@ -99,8 +99,9 @@ def whole(value: Any, otherwise: int = 0) -> int:
 
 
 def whole_or_none(value: Any) -> int | None:
+    """None also for what no table holds exactly."""
     found = number(value)
-    return None if found is None else int(found)
+    return None if found is None or abs(found) > 2**53 else int(found)
 
 
 def numbers(value: Any) -> tuple[float, ...]:

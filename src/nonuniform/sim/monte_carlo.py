@@ -9,6 +9,7 @@ screens: `progress` hears how many seeds are done.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from joblib import Parallel, delayed
@@ -44,6 +45,7 @@ def run(
     for job, options in policies.values():
         # What cannot work is found here and not in another process.
         book(fleet.domains, fleet.domain, job, options)
+    jobs = _no_more_than_useful(jobs, len(seeds))
     runs: list[OneSeed] = []
     for part in _in_parallel(_tasks(fleet, source, policies, seeds, jobs), jobs):
         runs += part
@@ -63,6 +65,13 @@ def _tasks(
 
 def _workers(jobs: int) -> int:
     return int(get_active_backend()[0].effective_n_jobs(jobs))
+
+
+def _no_more_than_useful(jobs: int, seeds: int) -> int:
+    """Of processes on this machine; other machines know themselves how many they are."""
+    if jobs < 1 or type(get_active_backend()[0]).__name__ != "LokyBackend":
+        return jobs
+    return min(jobs, seeds, os.cpu_count() or 1)
 
 
 def _in_parallel(tasks: Iterable[object], jobs: int) -> Iterator[list[OneSeed]]:
