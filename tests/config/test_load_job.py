@@ -246,3 +246,11 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
 def test_a_syntax_error_names_the_line(tmp_path: Path) -> None:
     assert "not valid TOML" in refusal(tmp_path, "[model]\nlayers 4\n")
     assert "line 2" in refusal(tmp_path, "[model]\nlayers 4\n")
+
+
+def test_a_number_of_thousands_of_digits_is_bad_input(tmp_path: Path) -> None:
+    path = tmp_path / "JOB.toml"
+    path.write_text("[run]\nsteps = " + "9" * 5000 + "\n")
+    with pytest.raises(BadInput, match=r"JOB\.toml: is not valid TOML") as caught:
+        load_job(path)
+    assert "\n" not in str(caught.value)
