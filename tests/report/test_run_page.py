@@ -16,15 +16,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nonuniform.errors import BadInput
+from nonuniform.planner.policies import Transition
+from nonuniform.planner.understood import transition_facts
 from nonuniform.report.command import report
 from nonuniform.report.figures import at
 from nonuniform.report.run_charts import POINTS, changes, thinned
 from nonuniform.report.run_data import StepPoint
+from nonuniform.report.simulation_page import simulation_content
 
 Row = dict[str, Any]
 HURT = '<img src=x onerror="window.hurt=1"></script><script>window.hurt=2</script>'
 PLACED = {"placement": {"0": ["0/0", "0/1"], "1": ["1/0", "1/1"]}, "spares": []}
 PARTS = {"detect_s": 0.05, "regroup_s": 0.1, "transfer_s": 0.3, "redo_s": 0.8, "total_s": 1.25}
+JAPANESE = re.compile("[\u3040-\u30ff\u4e00-\u9fff]")
 VOID = {"meta", "link", "br", "img", "input", "hr"}
 
 
@@ -205,23 +209,51 @@ def test_a_run_that_has_hardly_begun_has_a_page(tmp_path: Path, events: bool) ->
     assert "No step was committed" in html
 
 
-def test_a_simulation_has_a_page(tmp_path: Path) -> None:
+def simulated(understood: list[Row]) -> Row:
     hours = dict.fromkeys(("failed", "idled", "transition", "redone", "spare"), 10.0)
     policy = {
         "throughput_mean": 0.9, "throughput_worst": 0.8, "throughput_owned": 0.9, "loss_mean": 0.1,
         "loss_ci95": [0.09, 0.11], "amplification": None, "gpu_hours": hours,
         "spares_domains": {"p50": 1, "p95": 2, "p100": None},
     }  # fmt: skip
-    summary = {
+    return {
         "command": "simulate", "version": "0", "status": "done", "seeds": 3, "hours": 24.0,
-        "failed_share_mean": 0.001, "understood": [{"about": HURT, "text": "t", "assumed": True}],
+        "failed_share_mean": 0.001, "understood": understood,
         "policies": {HURT: policy, "b": {**policy, "loss_mean": 0.2, "loss_ci95": None}},
     }  # fmt: skip
+
+
+def test_a_simulation_has_a_page(tmp_path: Path) -> None:
+    summary = simulated([{"about": HURT, "text": "t", "assumed": True}])
     (tmp_path / "summary.json").write_text(json.dumps(summary))
     html = report([tmp_path]).read_text()
     assert "<img" not in html
     for path, _ in Page(html).figures:
         at(summary, path)
+
+
+def test_every_result_of_a_simulation_is_labelled_as_one(tmp_path: Path) -> None:
+    (tmp_path / "summary.json").write_text(json.dumps(simulated([])))
+    html = report([tmp_path]).read_text()
+    figures = html.split('<span class="figure ')[1:]
+    unlabelled = {
+        re.findall(r'data-figure="(.*?)"', figure)[0]
+        for figure in figures
+        if "kind-simulated" not in figure and 'class="value">\u2013<' not in figure
+    }
+    assert len(figures) > 50
+    assert unlabelled == {"seeds", "hours"}  # what was asked for, no results
+
+
+def test_what_a_simulation_understood_is_said_in_japanese() -> None:
+    facts = transition_facts(Transition(), False, False, False)
+    content = simulation_content(simulated([*facts, {"about": HURT, "text": "my-job"}]), Path())
+    (table,) = content.tables
+    *ours, theirs = [[cell.text("ja") for cell in row[:2]] for row in table.rows]
+    assert len(ours) == len(facts) > 3
+    assert [words for row in ours for words in row if not JAPANESE.search(words)] == []
+    assert theirs == [HURT, "my-job"]
+    assert [row[1].text("en") for row in table.rows[:-1]] == [fact["text"] for fact in facts]
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from typing import Any
 from nonuniform.report.blocks import Table
 from nonuniform.report.figures import Figure, Place
 from nonuniform.report.numbers import Quantity
+from nonuniform.report.phrases import Phrase
 from nonuniform.report.run_page import Content
 from nonuniform.report.said import Language, Said, Verbatim
 from nonuniform.report.texts import load_texts
@@ -59,12 +60,10 @@ def simulation_content(summary: Mapping[str, Any], folder: Path) -> Content:
 def _says(point: Place) -> list[Said]:
     t = load_texts()
     by_loss = sorted(point["policies"].items(), key=lambda item: item[1]["loss_mean"].data)
-    out = [t("simulation.failed", failed=_bare(point["failed_share_mean"], "1"))]
+    out = [t("simulation.failed", failed=_full(_cell(point["failed_share_mean"], "1")))]
     ends = {"best": by_loss[0], "worst": by_loss[-1]} if len(by_loss) > 1 else {}
     for key, (name, policy) in ends.items():
-        out.append(
-            t(f"simulation.{key}", policy=Verbatim(name), loss=replace(_loss(policy), style="full"))
-        )
+        out.append(t(f"simulation.{key}", policy=Verbatim(name), loss=_full(_loss(policy))))
     return out
 
 
@@ -79,15 +78,15 @@ def _tables(point: Place, number: int) -> list[Table]:
     shares = ("throughput_mean", "throughput_worst", "throughput_owned")
     names = ("mean", "worst_throughput", "owned", "loss", "amplification")
     first = [
-        (name, (*(_bare(one[key], "1") for key in shares), _loss(one), _bare(one["amplification"])))
+        (name, (*(_cell(one[key], "1") for key in shares), _loss(one), _cell(one["amplification"])))
         for name, one in policies
     ]
     hours = [
-        (name, tuple(_bare(one["gpu_hours"][reason], "GPU-h") for reason in HOURS))
+        (name, tuple(_cell(one["gpu_hours"][reason], "GPU-h") for reason in HOURS))
         for name, one in policies
     ]
     spares = [
-        (name, tuple(_bare(one["spares_domains"][share], "domains") for share in SHARES))
+        (name, tuple(_cell(one["spares_domains"][share], "domains") for share in SHARES))
         for name, one in policies
     ]
     return [
@@ -110,8 +109,8 @@ def _understood(point: Place) -> Table:
     t = load_texts()
     rows = tuple(
         (
-            fact["about"].name(),
-            fact["text"].name(),
+            Phrase(fact["about"].words()),
+            Phrase(fact["text"].words()),
             t("simulation.yes") if fact.data.get("assumed") else Verbatim(""),
         )
         for fact in point["understood"]
@@ -120,15 +119,20 @@ def _understood(point: Place) -> Table:
     return Table(t("simulation.understood"), head, rows)
 
 
-def _bare(place: Place, unit: str = "") -> Figure:
-    return place.figure(unit).bare()
+def _cell(place: Place, unit: str = "") -> Figure:
+    """Every number of the result is labelled as one of a simulation."""
+    return replace(place.figure(unit), kind="simulated", style="cell")
+
+
+def _full(figure: Figure) -> Figure:
+    return replace(figure, style="full")
 
 
 def _loss(policy: Place) -> Figure:
     """With the interval that its seeds allow."""
-    mean = policy["loss_mean"].figure("1")
+    mean = _cell(policy["loss_mean"], "1")
     ends = policy.get("loss_ci95")
     if ends is None or mean.value is None:
-        return mean.bare()
+        return mean
     quantity = Quantity(mean.value, "1", float(ends.data[0]), float(ends.data[1]))
-    return Figure(mean.path, quantity, unit="1", style="cell")
+    return replace(mean, quantity=quantity)
