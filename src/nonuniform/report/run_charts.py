@@ -1,8 +1,8 @@
 """The charts of a run and of several runs.
 
 In: `RunData`. Out: `Chart`s: plain dicts for plotly, words in both languages, and the table
-behind each. Long runs are thinned such that peaks stay. Colours are told apart with any colour
-vision; dashes and names say the same once more.
+behind each. Long runs are thinned such that peaks stay. Colours stand out from the page and are
+told apart with any colour vision; dashes and names say the same once more.
 """
 
 from __future__ import annotations
@@ -20,19 +20,20 @@ from nonuniform.report.texts import load_texts
 COLOURS = ("#0072b2", "#b35900", "#00785a", "#a6467f", "#4a525c", "#8a6d00", "#5a3fa0", "#8f2d14")
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 OF_REASON = {
-    "useful": "#00785a", "validation": "#2b8cbe", "skipped": "#8a6d00", "starting": "#9aa3ad",
-    "detect": "#8f2d14", "regroup": "#d55e00", "transfer": "#e69f00", "redone": "#cc79a7",
-    "stalled": "#4b1d3f", "saving": "#5a3fa0", "open": "#c9d0d8",
+    "useful": "#00785a", "validation": "#2b8cbe", "skipped": "#7a6000", "starting": "#5f6873",
+    "detect": "#8f2d14", "regroup": "#d55e00", "transfer": "#b37a00", "redone": "#b8649a",
+    "stalled": "#4b1d3f", "saving": "#5a3fa0", "open": "#868f9a",
 }  # fmt: skip
 OF_STATE = {
-    "working": "#00785a", "joining": "#e69f00", "spare": "#56b4e9", "failed": "#8f2d14",
-    "drained": "#a6467f", "absent": "#c9d0d8",
+    "working": "#00785a", "joining": "#b37a00", "spare": "#2b8cbe", "failed": "#8f2d14",
+    "drained": "#a6467f", "absent": "#868f9a",
 }  # fmt: skip
 PATTERNS = {
     "failed": "x",
     "drained": "/",
     "joining": ".",
     "spare": "-",
+    "transfer": ".",
     "redone": "x",
     "stalled": "/",
 }
