@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nonuniform.errors import BadInput
+from nonuniform.report.follow import summary_mark
 
 LOOPBACK = "127.0.0.1"
 BACKLOG = 16
@@ -85,7 +86,8 @@ def _start(
     """Its standard input is the thread of life: it ends when this process closes it or is gone.
     In a session of its own Ctrl-C does not reach it."""
     number = listener.fileno()
-    arguments = [str(number), host, str(folder.resolve()), str(planned), lang]
+    path = folder.resolve()
+    arguments = [str(number), host, str(path), str(planned), lang, summary_mark(path)]
     return subprocess.Popen(
         [sys.executable, "-m", "nonuniform.report.live_server", *arguments],
         stdin=subprocess.PIPE,

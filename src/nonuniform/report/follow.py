@@ -2,13 +2,14 @@
 
 In: the folder. Out: what is new in it since somebody last asked, as plain data for JSON. Only
 what was added is read. A log that got shorter, or whose last line is another one, was rewound or
-belongs to a new run: then everything is read and told anew, under the next `epoch`. What is kept
+belongs to a new run: then everything is read and told anew, under another `epoch`. What is kept
 does not grow with the length of the run; which old points stay is decided here alone, and a page
 that has others is told the steps. Only reads; knows nothing of sockets.
 """
 
 from __future__ import annotations
 
+import secrets
 import threading
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
@@ -79,7 +80,7 @@ class Asked:
 
     step: int = 0
     events: int = 0
-    epoch: int = -1
+    epoch: str = ""
     thinned: int = 0
 
 
@@ -142,18 +143,32 @@ class Curve:
         return self._pinned
 
 
-class Follower:
-    """May be asked by several threads."""
+def summary_mark(folder: Path) -> str:
+    """Tells one summary from the next; empty where there is none."""
+    try:
+        found = (folder / SUMMARY).stat()
+    except OSError:
+        return ""
+    return f"{found.st_ino}-{found.st_mtime_ns}"
 
-    def __init__(self, folder: Path, planned: int = 0) -> None:
+
+class Follower:
+    """May be asked by several threads. `before`: the mark of a summary that an earlier session
+    left, which says nothing of this one. An epoch is a random word, so that a page of another
+    server is not taken for one of this."""
+
+    def __init__(self, folder: Path, planned: int = 0, before: str = "") -> None:
         self._folder = folder
         self._planned = planned
+        self._before = before
         self._lock = threading.Lock()
         self._tails = (Tail(folder / STEPS), Tail(folder / EVENTS))
-        self._epoch = 0
+        title = load_texts()("run.live_title", name=folder.name)
+        self._title = {lang: title.text(lang) for lang in LANGUAGES}
         self._clear()
 
     def _clear(self) -> None:
+        self._epoch = secrets.token_hex(8)
         self._curve = Curve()
         self._events: list[tuple[int, EventRow]] = []
         self._marks: list[tuple[int, EventRow]] = []
@@ -165,12 +180,11 @@ class Follower:
         with self._lock:
             self._look()
             if asked.epoch != self._epoch:
-                asked = Asked(epoch=self._epoch)
-            return self._answer(asked)
+                return {**self._answer(Asked()), "anew": True}
+            return {**self._answer(asked), "anew": False}
 
     def _look(self) -> None:
         if any(tail.rewritten() for tail in self._tails):
-            self._epoch += 1
             self._clear()
             for tail in self._tails:
                 tail.forget()
@@ -200,7 +214,7 @@ class Follower:
             old = [point.step for point in held if point.step <= asked.step]
         return {
             "epoch": self._epoch,
-            "anew": asked.step == 0 and asked.events == 0,
+            "title": self._title,
             "points": [_point(point) for point in points],
             "more": bool(points) and points[-1] is not held[-1],
             "kept": old,
@@ -216,6 +230,8 @@ class Follower:
 
     def _state(self) -> dict[str, str]:
         """The summary is there as a whole or not at all."""
+        if self._before and summary_mark(self._folder) == self._before:
+            return {"status": "running", "reason": ""}
         try:
             summary = parse_row((self._folder / SUMMARY).read_bytes())
         except OSError:

@@ -5,7 +5,7 @@ In: a socket that listens already, the folder of the run. Out: the page at `/` a
 name. A request must name this server in its Host header, so that a page from elsewhere, whose name
 leads to this address all of a sudden, gets nothing. Ends when standard input does. Writes nothing.
 
-    python -m nonuniform.report.live_server FD HOST FOLDER STEPS LANG
+    python -m nonuniform.report.live_server FD HOST FOLDER STEPS LANG BEFORE
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 import ipaddress
 import json
 import os
+import re
 import signal
 import socket
 import sys
@@ -34,6 +35,8 @@ AT_ONCE = 16
 LINGER_S = 2.0
 WATCHED_S = 3.0
 LONGEST_QUERY = 200
+DIGITS = re.compile("[0-9]+")
+EXPECTED = {"epoch": re.compile("[0-9a-f]{0,32}")}
 HEADERS = {
     "Cache-Control": "no-store",
     "X-Content-Type-Options": "nosniff",
@@ -58,7 +61,7 @@ class LiveServer(ThreadingHTTPServer):
         self.page = page
         self.follower = follower
         self.asked_s = -WATCHED_S
-        self.last_status = "running"
+        self.end_is_told = False
         self._room = threading.Semaphore(AT_ONCE)
 
     def process_request(self, request: Any, client_address: Any) -> None:
@@ -79,7 +82,7 @@ class LiveServer(ThreadingHTTPServer):
     def news(self, asked: Asked) -> dict[str, Any]:
         self.asked_s = time.monotonic()
         answer = self.follower.news(asked)
-        self.last_status = answer["status"]
+        self.end_is_told = answer["status"] in ("done", "failed")
         return answer
 
 
@@ -158,12 +161,12 @@ def parse_asked(query: str) -> Asked | None:
     """None for what is not a question of the page."""
     if len(query) > LONGEST_QUERY:
         return None
-    values = {"step": 0, "events": 0, "epoch": -1, "thinned": 0}
+    values: dict[str, Any] = {"step": 0, "events": 0, "epoch": "", "thinned": 0}
     for name, given in parse_qs(query, keep_blank_values=True).items():
-        digits = given[0].removeprefix("-") if name == "epoch" else given[0]
-        if name not in values or not (digits.isascii() and digits.isdecimal()):
+        word = given[0]
+        if name not in values or not EXPECTED.get(name, DIGITS).fullmatch(word):
             return None
-        values[name] = int(given[0])
+        values[name] = word if name == "epoch" else int(word)
     return Asked(**values)
 
 
@@ -173,9 +176,8 @@ def leave_with_parent(server: LiveServer) -> None:
         pass
     limit_s = time.monotonic() + LINGER_S
     watched = time.monotonic() - server.asked_s < WATCHED_S
-    ended_s = time.monotonic()
     while watched and time.monotonic() < limit_s:
-        if server.last_status != "running" and server.asked_s > ended_s:
+        if server.end_is_told:
             time.sleep(0.1)  # the answer is under way
             break
         time.sleep(0.02)
@@ -183,7 +185,7 @@ def leave_with_parent(server: LiveServer) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    number, host, folder, planned, lang = arguments
+    number, host, folder, planned, lang, before = arguments
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.nice(NICE)
     from nonuniform.report.live_page import live_html
@@ -191,7 +193,7 @@ def main(arguments: list[str]) -> None:
     listener = socket.socket(fileno=int(number))
     path = Path(folder)
     page = live_html(path.name, "ja" if lang == "ja" else "en").encode()
-    server = LiveServer(listener, host, page, Follower(path, int(planned)))
+    server = LiveServer(listener, host, page, Follower(path, int(planned), before))
     threading.Thread(target=leave_with_parent, args=(server,), daemon=True).start()
     server.serve_forever()
 

@@ -6,8 +6,8 @@
   const words = JSON.parse(document.getElementById("live-words").textContent);
   const layouts = JSON.parse(document.getElementById("chart-data").textContent);
   const at = (id) => document.getElementById(id);
-  let known = { step: 0, events: 0, epoch: -1, thinned: 0 };
-  let points = [], marks = [], failures = 0, seen = "";
+  const NOTHING = { step: 0, events: 0, epoch: "", thinned: 0 };
+  let known = NOTHING, points = [], marks = [], failures = 0, seen = "";
 
   const element = (name, text, className) => {
     const made = document.createElement(name);
@@ -29,7 +29,17 @@
     "@en": words.replica.en.replace("{number}", number), "@ja": words.replica.ja.replace("{number}", number),
   });
 
-  const forget = () => { points = []; marks = []; at("live-events").replaceChildren(); };
+  // Another run, or this one from an earlier step on.
+  const forget = (title) => {
+    known = NOTHING;
+    points = [];
+    marks = [];
+    for (const name of ["live-events", "live-replicas", "live-gpus"]) at(name).replaceChildren();
+    for (const place of document.querySelectorAll(".tiles dd")) place.textContent = "–";
+    document.querySelector("h1").replaceChildren(inBoth("span", title));
+    for (const lang of ["en", "ja"]) window.nonuniform.words[lang].title = title[lang];
+    document.title = title[document.documentElement.dataset.lang];
+  };
 
   // Which old points stay is for the server to say.
   const remember = (news) => {
@@ -42,10 +52,8 @@
     }
     for (const [step, kind, gpu] of news.marks) marks.push({ step, kind, gpu });
     marks = marks.slice(-MARKS);
-    if (points.length) known.step = points[points.length - 1].step;
-    known.events = news.told;
-    known.epoch = news.epoch;
-    known.thinned = news.thinned;
+    const step = points.length ? points[points.length - 1].step : 0;
+    known = { step, events: news.told, epoch: news.epoch, thinned: news.thinned };
   };
 
   const showState = (name, reason) => {
@@ -161,13 +169,13 @@
   };
 
   const ask = async () => {
-    let more = false;
+    let more = false, over = false;
     try {
       const query = new URLSearchParams(known);
       const answer = await fetch("/data?" + query, { cache: "no-store", signal: AbortSignal.timeout(5000) });
       if (!answer.ok) throw new Error(String(answer.status));
       const news = await answer.json();
-      if (news.anew) forget();
+      if (news.anew) forget(news.title);
       remember(news);
       showState(news.status, news.reason);
       showTiles(news);
@@ -177,11 +185,12 @@
       if (news.points.length || news.events.length || news.anew) showCharts();
       failures = 0;
       more = news.more;
+      over = !more && ["done", "failed"].includes(news.status);
     } catch {
       failures += 1;
-      if (failures >= GONE_AFTER && !/^(done|failed)/.test(seen)) showState("gone", "");
+      if (failures >= GONE_AFTER) showState("gone", "");
     }
-    setTimeout(ask, more ? 0 : document.hidden || failures ? HIDDEN_MS : POLL_MS);
+    if (!over) setTimeout(ask, more ? 0 : document.hidden || failures ? HIDDEN_MS : POLL_MS);
   };
 
   at("figure-live-power").hidden = true;
