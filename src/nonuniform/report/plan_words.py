@@ -79,6 +79,11 @@ def answer(told: Told) -> tuple[Said, Said, Said]:
 
 
 def _first_yes(told: Told) -> Said:
+    """With what the best answer without unequal replicas would bring."""
+    simpler = max(
+        (place for name, place in told.job["policies"].items() if name.startswith("dp-drop")),
+        key=lambda place: float(place["net"]["value"].data),
+    )
     return told.texts(
         "plan.if_yes.first",
         job=told.job["name"].name(),
@@ -86,6 +91,8 @@ def _first_yes(told: Told) -> Said:
         today=told.name(told.today),
         saved=told.recommendation["saved"].figure(),
         net=told.recommendation["net"].figure(),
+        simpler=told.name(simpler),
+        simpler_net=simpler["net"].figure(),
     )
 
 
