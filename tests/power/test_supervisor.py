@@ -504,6 +504,15 @@ def test_a_second_supervisor_is_refused(rack: Rack) -> None:
     assert out == f"supervisor: --file {rack.file}: another supervisor has it\n"
 
 
+def test_a_watchdog_hears_of_it(rack: Rack, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.settimeout(WAIT_S)
+        manager.bind(str(rack.folder / "notify"))
+        monkeypatch.setenv("NOTIFY_SOCKET", str(rack.folder / "notify"))
+        rack.supervisor()
+        assert [manager.recv(100) for _ in range(3)] == [b"READY=1", b"WATCHDOG=1", b"WATCHDOG=1"]
+
+
 def test_until_idle_it_ends_by_itself(rack: Rack) -> None:
     supervisor = rack.supervisor("--until-idle")
     kill(rack.trainer())
