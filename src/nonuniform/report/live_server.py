@@ -10,6 +10,7 @@ leads to this address all of a sudden, gets nothing. Ends when standard input do
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import json
 import os
@@ -29,7 +30,8 @@ from urllib.parse import parse_qs, urlsplit
 from nonuniform.report.follow import Asked, Follower
 
 NICE = 10
-REQUEST_S = 10.0
+# For the whole of a request, and then for the whole of its answer, however it trickles.
+REQUEST_S, ANSWER_S = 10.0, 60.0
 AT_ONCE = 16
 # After the run has ended: as long as pages that are open need to hear of it.
 LINGER_S = 2.0
@@ -47,6 +49,47 @@ HEADERS = {
 }
 
 
+class Open:
+    """The connections that are open, oldest first, and when each must be through. Where one is too
+    many, the oldest that has not even asked goes; so those who say nothing block nobody."""
+
+    def __init__(self, at_once: int = AT_ONCE) -> None:
+        self._at_once = at_once
+        self._lock = threading.Lock()
+        self._due_s: dict[socket.socket, float] = {}
+        self._asked: set[socket.socket] = set()
+
+    def enter(self, connection: socket.socket, now_s: float) -> None:
+        with self._lock:
+            if len(self._due_s) >= self._at_once:
+                waiting = (one for one in self._due_s if one not in self._asked)
+                self._drop(next(waiting, next(iter(self._due_s))))
+            self._due_s[connection] = now_s + REQUEST_S
+
+    def has_asked(self, connection: socket.socket, now_s: float) -> None:
+        with self._lock:
+            if connection in self._due_s:
+                self._due_s[connection] = now_s + ANSWER_S
+                self._asked.add(connection)
+
+    def leave(self, connection: socket.socket) -> None:
+        with self._lock:
+            self._due_s.pop(connection, None)
+            self._asked.discard(connection)
+
+    def hang_up(self, now_s: float) -> None:
+        with self._lock:
+            for connection in [one for one, due_s in self._due_s.items() if due_s <= now_s]:
+                self._drop(connection)
+
+    def _drop(self, connection: socket.socket) -> None:
+        """Its thread wakes up and ends."""
+        del self._due_s[connection]
+        self._asked.discard(connection)
+        with contextlib.suppress(OSError):
+            connection.shutdown(socket.SHUT_RDWR)
+
+
 class LiveServer(ThreadingHTTPServer):
     """On a socket that others have bound."""
 
@@ -62,19 +105,21 @@ class LiveServer(ThreadingHTTPServer):
         self.follower = follower
         self.asked_s = -WATCHED_S
         self.end_is_told = False
-        self._room = threading.Semaphore(AT_ONCE)
+        self.open = Open()
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        if self._room.acquire(blocking=False):
-            super().process_request(request, client_address)
-        else:
-            self.shutdown_request(request)
+        self.open.enter(request, time.monotonic())
+        super().process_request(request, client_address)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self._room.release()
+            self.open.leave(request)
+
+    def service_actions(self) -> None:
+        """Twice a second, and after each connection."""
+        self.open.hang_up(time.monotonic())
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Whoever asked has gone."""
@@ -90,9 +135,15 @@ class Handler(BaseHTTPRequestHandler):
     """One request, then the connection is closed."""
 
     server: LiveServer
-    timeout = REQUEST_S
+    timeout = ANSWER_S
     server_version = "nonuniform"
     sys_version = ""
+
+    def parse_request(self) -> bool:
+        """The request is here as a whole."""
+        whole = super().parse_request()
+        self.server.open.has_asked(self.connection, time.monotonic())
+        return whole
 
     def do_GET(self) -> None:
         if not host_is_known(self.headers.get_all("Host") or [], self.server.names):
