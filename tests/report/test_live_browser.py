@@ -111,3 +111,109 @@ def test_a_page_that_has_heard_the_end_stays_with_its_run(
     assert text_of(chrome, "live-state") == "done"
     assert chrome.title == "one, live"
     assert complaints(chrome) == []
+
+
+UNNAMED = """
+const name = (element) => element.getAttribute("aria-label") || element.textContent.trim();
+return [...document.querySelectorAll("[tabindex='0'], [role=region], [role=img], summary")]
+  .filter((element) => !name(element) || (element.tabIndex === 0 && element.tagName === "DIV"
+    && element.getAttribute("role") !== "region"))
+  .map((element) => element.outerHTML.slice(0, 80));
+"""
+WATCH_CHANGES = """
+window.changes = 0;
+const watch = new MutationObserver((list) => { window.changes += list.length; });
+for (const name of ["live-replicas", "live-gpus", "numbers-live-degrees", "alt-live-loss"])
+  watch.observe(document.getElementById(name),
+    { childList: true, subtree: true, attributes: true });
+"""
+OUTLINE = (
+    "return [...document.querySelectorAll('h1,h2,h3')].map(h => h.tagName + ' ' + h.innerText)"
+)
+LABELS = "return [...document.querySelectorAll('figure .kind')].map(kind => kind.innerText)"
+ALT = "return document.getElementById('chart-live-loss').getAttribute('aria-label')"
+ROWS = (
+    "return [...document.querySelectorAll('#numbers-live-' + arguments[0] + ' tbody tr')]"
+    ".map(row => [...row.children].map(cell => cell.textContent))"
+)
+
+
+def watched_run(path: Path) -> Path:
+    run = make(path, steps(4) + steps(6, first=5, degrees=(4, 3)))
+    placed = {"placement": {"0": ["0/0"], "1": ["1/0", "1/1"]}, "spares": []}
+    told = [
+        {"time_s": 1.0, "kind": "generation", "step": 0, "generation": 1, **placed},
+        {"time_s": 5.0, "kind": "failed", "gpu": "1/1", "step": 5, "reason": "gone"},
+    ]
+    (run / "events.jsonl").write_text("".join(json.dumps(row) + "\n" for row in told))
+    return run
+
+
+def test_the_charts_are_there_in_words_and_numbers(chrome: Any, tmp_path: Path) -> None:
+    run = watched_run(tmp_path / "run")
+    with open_dashboard("0", run, planned=50) as board:
+        complaints(chrome)
+        chrome.get(board.url)
+        wait("step 6", lambda: len(plotted(chrome)) == 6)
+        assert chrome.execute_script(UNNAMED) == []
+        alt = chrome.execute_script(ALT)
+        assert "up to step 6, where it is 0.8333" in alt
+        assert "Lowest: 0.8333; highest: 5.0000. GPUs lost: 1; joined: 0." in alt
+        assert alt in text_of(chrome, "main")
+        chrome.execute_script(
+            "document.querySelectorAll('details').forEach(d => { d.open = true })"
+        )
+        wait("rows", lambda: chrome.execute_script(ROWS, "degrees"))
+        rows = chrome.execute_script(ROWS, "degrees")
+        assert rows == [["1", "4", "4"], ["5", "4", "3"], ["6", "4", "3"]]
+        assert chrome.execute_script(ROWS, "loss")[-1] == ["6", "6.00", "0.8333"]
+        outline = chrome.execute_script(OUTLINE)
+        assert outline[1:4] == [
+            "H2 GPUs now",
+            "H2 What happened",
+            "H3 Training loss kind not known",
+        ]
+        chrome.execute_script("window.nonuniform.setLanguage('ja')")
+        assert "ステップ 6" in chrome.execute_script(ALT)
+        chrome.execute_script("window.nonuniform.setLanguage('en')")
+    assert complaints(chrome) == []
+
+
+def test_what_did_not_change_is_left_alone(chrome: Any, tmp_path: Path) -> None:
+    run = watched_run(tmp_path / "run")
+    with open_dashboard("0", run, planned=50) as board:
+        chrome.get(board.url)
+        wait("step 6", lambda: len(plotted(chrome)) == 6)
+        chrome.execute_script(
+            "document.querySelectorAll('details').forEach(d => { d.open = true })"
+        )
+        wait("rows", lambda: chrome.execute_script(ROWS, "degrees"))
+        chrome.execute_script(WATCH_CHANGES)
+        requests(chrome)
+        time.sleep(3.0)
+        assert len(requests(chrome)) >= 2
+        assert chrome.execute_script("return window.changes") == 0
+
+
+def test_the_page_says_what_its_numbers_are(chrome: Any, tmp_path: Path) -> None:
+    """Not known until the files name the device."""
+    run = watched_run(tmp_path / "run")
+    with open_dashboard("0", run, planned=50) as board:
+        chrome.get(board.url)
+        wait("labels", lambda: chrome.execute_script(LABELS)[:2] == ["kind not known"] * 2)
+        assert "processes that play them" in text_of(chrome, "live-kind")
+        (run / "summary.json").write_text('{"status": "done", "device": "cpu"}')
+        wait("labels", lambda: chrome.execute_script(LABELS)[:2] == ["emulated"] * 2)
+        assert text_of(chrome, "live-kind").startswith("Emulated")
+
+
+def test_without_scripts_the_page_promises_nothing(chrome: Any, tmp_path: Path) -> None:
+    with open_dashboard("0", make(tmp_path / "run", steps(2))) as board:
+        chrome.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
+        try:
+            chrome.get(board.url)
+            shown = chrome.find_element("tag name", "body").text
+        finally:
+            chrome.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
+    assert "shows nothing without it" in shown
+    assert "hold the same numbers" not in shown

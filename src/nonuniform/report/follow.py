@@ -175,6 +175,7 @@ class Follower:
         self._told = 0
         self._gpus: dict[str, str] = {}
         self._generation = 0
+        self._device = ""
 
     def news(self, asked: Asked) -> dict[str, Any]:
         with self._lock:
@@ -199,6 +200,7 @@ class Follower:
     def _hear(self, event: EventRow) -> None:
         self._gpus |= after(self._gpus, event.kind, event.gpu, event.extra)
         self._generation = event.generation or self._generation
+        self._device = text(event.extra.get("device")) or self._device
         if event.kind not in QUIET:
             self._told += 1
             self._events.append((self._told, event))
@@ -230,16 +232,26 @@ class Follower:
 
     def _state(self) -> dict[str, str]:
         """The summary is there as a whole or not at all."""
-        if self._before and summary_mark(self._folder) == self._before:
-            return {"status": "running", "reason": ""}
-        try:
-            summary = parse_row((self._folder / SUMMARY).read_bytes())
-        except OSError:
-            summary = None
+        summary = self._summary()
         if summary is None:
-            return {"status": "running", "reason": ""}
+            return {"status": "running", "reason": "", "kind": _kind(self._device)}
         status = "done" if summary.get("status") == "done" else "failed"
-        return {"status": status, "reason": text(summary.get("reason"))}
+        kind = _kind(text(summary.get("device")) or self._device)
+        return {"status": status, "reason": text(summary.get("reason")), "kind": kind}
+
+    def _summary(self) -> Row | None:
+        if self._before and summary_mark(self._folder) == self._before:
+            return None
+        try:
+            return parse_row((self._folder / SUMMARY).read_bytes())
+        except OSError:
+            return None
+
+
+def _kind(device: str) -> str:
+    if not device:
+        return "unknown"
+    return "measured" if device == "cuda" else "emulated"
 
 
 def _point(point: StepPoint) -> list[Any]:

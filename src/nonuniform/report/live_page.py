@@ -18,13 +18,15 @@ from nonuniform.report.shell import as_data, asset, page, render
 from nonuniform.report.texts import load_texts
 
 TILES = ("step", "loss", "rate", "time", "generation")
+CHARTS = ("loss", "degrees", "power")
+KINDS = ("measured", "emulated", "unknown")
 _STATUS = ("running", "done", "failed", "gone")
 
 
 def live_html(name: str, lang: Language = "en") -> str:
     texts = load_texts()
     title = texts("run.live_title", name=name)
-    charts = [_empty("loss", "loss"), _empty("degrees", "degrees"), _empty("power", "power")]
+    charts = [_empty(name) for name in CHARTS]
     body = render(
         "live.html",
         texts,
@@ -44,21 +46,33 @@ def _words() -> dict[str, Any]:
     def both(said: Said) -> dict[str, str]:
         return {lang: said.text(lang) for lang in LANGUAGES}
 
+    def both_bare(key: str) -> dict[str, str]:
+        return {lang: texts.words(key, lang) for lang in LANGUAGES}
+
     return {
         "status": {name: both(texts(f"run.status.{name}")) for name in _STATUS},
         "state": {name: both(texts(f"run.state.{name}")) for name in STATES},
-        "replica": {lang: texts.words("run.word.replica", lang) for lang in LANGUAGES},
+        "replica": both_bare("run.word.replica"),
         "lost": both(texts("run.event.failed")),
         "joined": both(texts("run.event.joined")),
         "loss": both(texts("run.axis.loss")),
+        "step": both(texts("run.axis.step")),
+        "time": both(texts("run.table.time")),
+        "alt": {name: both_bare(f"live.alt_{name}") for name in ("none", *CHARTS)},
+        "kind": {name: both(texts(f"kind.{name}")) for name in KINDS},
+        "kind_note": {
+            "measured": both(Verbatim("")),
+            "emulated": both(texts("run.emulated")),
+            "unknown": both(texts("live.kind_unknown")),
+        },
         "colours": COLOURS,
         "dashes": DASHES,
     }
 
 
-def _empty(name: str, axis: str) -> Chart:
+def _empty(name: str) -> Chart:
     texts = load_texts()
-    layout = base_layout(texts("run.axis.step"), texts(f"run.axis.{axis}"))
+    layout = base_layout(texts("run.axis.step"), texts(f"run.axis.{name}"))
     layout["height"] = 320
     if name != "loss":
         layout["yaxis"]["rangemode"] = "tozero"
@@ -66,7 +80,7 @@ def _empty(name: str, axis: str) -> Chart:
     return Chart(
         name=f"live-{name}",
         title=texts(f"run.chart.{name}"),
-        alt=texts(f"run.chart.{name}"),
+        alt=texts("live.alt_none"),
         spec={"data": [], "layout": layout},
         table=nothing,
         kind=Verbatim(""),

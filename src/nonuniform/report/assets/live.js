@@ -2,12 +2,13 @@
 // Words from the run reach the page as text only.
 (() => {
   "use strict";
-  const POLL_MS = 1000, HIDDEN_MS = 5000, GONE_AFTER = 3, MARKS = 2000, EVENTS = 60, RECENT = 12, LINES = 8;
+  const POLL_MS = 1000, HIDDEN_MS = 5000, GONE_AFTER = 3, MARKS = 2000, EVENTS = 60, RECENT = 12, LINES = 8,
+    ROWS = 60, COLUMNS = 16;
   const words = JSON.parse(document.getElementById("live-words").textContent);
   const layouts = JSON.parse(document.getElementById("chart-data").textContent);
   const at = (id) => document.getElementById(id);
   const NOTHING = { step: 0, events: 0, epoch: "", thinned: 0 };
-  let known = NOTHING, points = [], marks = [], failures = 0, seen = "";
+  let known = NOTHING, points = [], marks = [], failures = 0, seen = "", shown = {};
 
   const element = (name, text, className) => {
     const made = document.createElement(name);
@@ -29,11 +30,20 @@
     "@en": words.replica.en.replace("{number}", number), "@ja": words.replica.ja.replace("{number}", number),
   });
 
+  // What is as it was is left alone, so that nobody loses their place in it.
+  const changed = (name, value) => {
+    const key = JSON.stringify([document.documentElement.dataset.lang, value]);
+    if (shown[name] === key) return false;
+    shown[name] = key;
+    return true;
+  };
+
   // Another run, or this one from an earlier step on.
   const forget = (title) => {
     known = NOTHING;
     points = [];
     marks = [];
+    shown = {};
     for (const name of ["live-events", "live-replicas", "live-gpus"]) at(name).replaceChildren();
     for (const place of document.querySelectorAll(".tiles dd")) place.textContent = "–";
     document.querySelector("h1").replaceChildren(inBoth("span", title));
@@ -85,7 +95,7 @@
 
   const showReplicas = () => {
     const last = points[points.length - 1];
-    if (!last) return;
+    if (!last || !changed("replicas", [last.degrees, last.shares])) return;
     at("live-replicas").replaceChildren(...last.degrees.map((degree, replica) => {
       const row = element("tr");
       const name = replicaName(replica);
@@ -96,7 +106,19 @@
     }));
   };
 
+  const showKind = (kind) => {
+    if (!changed("kind", kind)) return;
+    const note = words.kind_note[kind];
+    at("live-kind").hidden = !note.en;
+    at("live-kind").replaceChildren(inBoth("span", note));
+    for (const place of document.querySelectorAll("figure .kind")) {
+      place.className = "kind kind-" + kind;
+      place.replaceChildren(inBoth("span", words.kind[kind]));
+    }
+  };
+
   const showGpus = (gpus) => {
+    if (!changed("gpus", gpus)) return;
     const groups = new Map();
     for (const [gpu, state] of gpus) {
       const replica = gpu.split("/")[0];
@@ -157,15 +179,80 @@
     ];
   };
 
+  const filled = (sentence, gaps) => Object.fromEntries(["en", "ja"].map((lang) =>
+    [lang, sentence[lang].replace(/{(\w+)}/g, (_, gap) => String(gaps[gap]))]));
+
+  // In words, for those who cannot see the chart.
+  const describe = (name, gaps) => {
+    const said = points.length ? filled(words.alt[name], gaps) : words.alt.none;
+    if (!changed("alt-" + name, said)) return;
+    const place = at("chart-live-" + name);
+    for (const lang of ["en", "ja"]) place.setAttribute("data-label-" + lang, said[lang]);
+    place.setAttribute("aria-label", said[document.documentElement.dataset.lang]);
+    at("alt-live-" + name).replaceChildren(inBoth("span", said));
+  };
+
+  // The newest, and before it one in so many.
+  const some = (list) => {
+    const nth = Math.max(1, Math.ceil(list.length / ROWS));
+    return list.filter((_, index) => (list.length - 1 - index) % nth === 0);
+  };
+
+  const byReplica = (what, rows) => {
+    const count = rows.reduce((most, point) => Math.max(most, point[what].length), 0);
+    const columns = [...Array(Math.min(count, COLUMNS)).keys()];
+    const names = columns.map(replicaName).map((name) => ({ en: name["@en"], ja: name["@ja"] }));
+    return { head: [words.step, ...names],
+      rows: some(rows).map((point) => [point.step, ...columns.map((replica) => point[what][replica] ?? 0)]) };
+  };
+
+  const numbersOf = {
+    loss: () => ({ head: [words.step, words.time, words.loss],
+      rows: some(points).map((point) => [point.step, number(point.time, 2), number(point.loss, 4)]) }),
+    degrees: () => byReplica("degrees", points.filter((point, index) => index === 0 || index === points.length - 1
+      || String(point.degrees) !== String(points[index - 1].degrees))),
+    power: () => byReplica("power", points),
+  };
+
+  // The table behind a chart is made when somebody opens it.
+  const showNumbers = (name) => {
+    const place = at("numbers-live-" + name);
+    if (!place.open) return;
+    const { head, rows } = numbersOf[name]();
+    if (!changed("numbers-" + name, rows)) return;
+    const top = element("tr");
+    for (const said of head) top.append(Object.assign(inBoth("th", said, "n"), { scope: "col" }));
+    place.querySelector("thead").replaceChildren(top);
+    place.querySelector("tbody").replaceChildren(...rows.map(([step, ...values]) => {
+      const row = element("tr");
+      row.append(Object.assign(element("th", step, "n"), { scope: "row" }), ...values.map((value) => element("td", value, "n")));
+      return row;
+    }));
+  };
+
+  const describeAll = (replicas, watched) => {
+    const last = points[points.length - 1];
+    const losses = points.map((point) => point.loss).filter((loss) => loss !== null);
+    const [low, high] = [Math.min, Math.max].map((pick) => losses.length ? number(pick(...losses), 4) : "–");
+    const count = (kind) => marks.filter((mark) => mark.kind === kind).length;
+    const listed = (what) => last ? last[what].slice(0, COLUMNS).join(", ") : "";
+    const step = last?.step;
+    describe("loss", { step, last: number(last?.loss, 4), low, high, lost: count("failed"), joined: count("joined") });
+    describe("degrees", { step, replicas, values: listed("degrees") });
+    describe("power", { step, replicas: watched, values: listed("power") });
+  };
+
   const showCharts = () => {
-    const replicas = points.reduce((most, point) => Math.max(most, point.degrees.length), 0);
-    const shown = [...Array(Math.min(replicas, LINES)).keys()];
+    const [replicas, watched] = ["degrees", "power"].map(
+      (what) => points.reduce((most, point) => Math.max(most, point[what].length), 0));
+    const lines = (count, what) => [...Array(Math.min(count, LINES)).keys()].map((replica) => line(replica, what));
     const draw = (name, data) => window.nonuniform.draw(name, { ...layouts[name], data });
     draw("live-loss", lossTraces());
-    draw("live-degrees", shown.map((replica) => line(replica, "degrees")));
-    const power = points.reduce((most, point) => Math.max(most, point.power.length), 0);
-    at("figure-live-power").hidden = power === 0;
-    if (power) draw("live-power", [...Array(Math.min(power, LINES)).keys()].map((r) => line(r, "power")));
+    draw("live-degrees", lines(replicas, "degrees"));
+    at("figure-live-power").hidden = watched === 0;
+    if (watched) draw("live-power", lines(watched, "power"));
+    describeAll(replicas, watched);
+    Object.keys(numbersOf).forEach(showNumbers);
   };
 
   const ask = async () => {
@@ -178,6 +265,7 @@
       if (news.anew) forget(news.title);
       remember(news);
       showState(news.status, news.reason);
+      showKind(news.kind);
       showTiles(news);
       showReplicas();
       showGpus(news.gpus);
@@ -194,6 +282,7 @@
   };
 
   at("figure-live-power").hidden = true;
+  for (const name of Object.keys(numbersOf)) at("numbers-live-" + name).addEventListener("toggle", () => showNumbers(name));
   showState("running", "");
   ask();
 })();
