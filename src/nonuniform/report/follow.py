@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import secrets
 import threading
+import time
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
@@ -28,6 +29,8 @@ POINTS_KEPT, POINTS_FRESH, POINTS_RAW = 2000, 100, 400
 PINS_KEPT = 1000
 EVENTS_KEPT, MARKS_KEPT = 300, 2000
 POINTS_TOLD = 2000
+# Of a file at once, and how long one look may take; a longer log is read in several looks.
+BLOCK_BYTES, LOOK_S = 1 << 18, 0.2
 MARKS = ("failed", "joined")
 # Said by others, or once for each GPU.
 QUIET = ("started", "grain")
@@ -43,6 +46,7 @@ class Tail:
 
     def forget(self) -> None:
         self._offset = 0
+        self.more = False
         self._last = b""
 
     def rewritten(self) -> bool:
@@ -57,11 +61,15 @@ class Tail:
             return True
 
     def new_rows(self) -> list[Row]:
-        """Of whole lines; a line that is no object is left out."""
+        """Of the next whole lines, a block of them; a line that is no object is left out."""
+        self.more = False
         try:
             with open(self._path, "rb") as file:
                 file.seek(self._offset)
-                added = file.read()
+                added = file.read(BLOCK_BYTES)
+                if len(added) == BLOCK_BYTES:
+                    added += file.readline()
+                    self.more = b"\n" in added
         except OSError:
             return []
         whole, newline, _ = added.rpartition(b"\n")
@@ -162,6 +170,7 @@ class Follower:
         self._planned = planned
         self._before = before
         self._lock = threading.Lock()
+        self._reading = False
         self._tails = (Tail(folder / STEPS), Tail(folder / EVENTS))
         title = load_texts()("run.live_title", name=folder.name)
         self._title = {lang: title.text(lang) for lang in LANGUAGES}
@@ -185,17 +194,27 @@ class Follower:
             return {**self._answer(asked), "anew": False}
 
     def _look(self) -> None:
+        """Read on, for a while."""
+        limit_s = time.monotonic() + LOOK_S
+        self._reading = True
+        while self._reading and time.monotonic() < limit_s:
+            self._reading = self._read_block()
+
+    def _read_block(self) -> bool:
+        """Whether there is more to read. Events first: they pin steps."""
         if any(tail.rewritten() for tail in self._tails):
             self._clear()
             for tail in self._tails:
                 tail.forget()
         steps, events = self._tails
-        # Events first: they pin steps.
         for row in events.new_rows():
             if (event := event_row(row)) is not None:
                 self._hear(event)
         self._events, self._marks = self._events[-EVENTS_KEPT:], self._marks[-MARKS_KEPT:]
+        if events.more:
+            return True
         self._curve.add(point for row in steps.new_rows() if (point := step_point(row)))
+        return steps.more
 
     def _hear(self, event: EventRow) -> None:
         self._gpus |= after(self._gpus, event.kind, event.gpu, event.extra)
@@ -218,7 +237,7 @@ class Follower:
             "epoch": self._epoch,
             "title": self._title,
             "points": [_point(point) for point in points],
-            "more": bool(points) and points[-1] is not held[-1],
+            "more": self._reading or (bool(points) and points[-1] is not held[-1]),
             "kept": old,
             "thinned": self._curve.thinnings,
             "marks": [_mark(event) for number, event in self._marks if number > asked.events],
@@ -232,9 +251,10 @@ class Follower:
 
     def _state(self) -> dict[str, str]:
         """The summary is there as a whole or not at all."""
-        summary = self._summary()
+        summary = None if self._reading else self._summary()
         if summary is None:
-            return {"status": "running", "reason": "", "kind": _kind(self._device)}
+            status = "reading" if self._reading else "running"
+            return {"status": status, "reason": "", "kind": _kind(self._device)}
         status = "done" if summary.get("status") == "done" else "failed"
         kind = _kind(text(summary.get("device")) or self._device)
         return {"status": status, "reason": text(summary.get("reason")), "kind": kind}

@@ -20,7 +20,7 @@ from nonuniform.report.texts import load_texts
 TILES = ("step", "loss", "rate", "time", "generation")
 CHARTS = ("loss", "degrees", "power")
 KINDS = ("measured", "emulated", "unknown")
-_STATUS = ("running", "done", "failed", "gone")
+_STATUS = ("reading", "running", "done", "failed", "gone")
 
 
 def live_html(name: str, lang: Language = "en") -> str:
