@@ -142,6 +142,14 @@ def test_without_a_device_nobody_says_that_a_run_was_emulated(
     assert read_run_data(folder_of(tmp_path, summary=summary)).kind == kind
 
 
+def test_a_run_under_way_says_on_what_it_runs(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path, summary=None)
+    event = {"time_s": 0.1, "kind": "generation", "generation": 1, "device": "cpu"}
+    with (folder / "events.jsonl").open("a") as file:
+        file.write(json.dumps(event) + "\n")
+    assert read_run_data(folder).kind == "emulated"
+
+
 def test_no_run_at_all_is_bad_input(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"holds neither steps\.jsonl nor events\.jsonl"):
         read_run_data(tmp_path)

@@ -158,3 +158,13 @@ def test_a_check_that_was_taken_back_does_not_return(tmp_path: Path) -> None:
     chronicle.rewind(Position(4, 0), "no living GPU holds some units", 0)
     assert chronicle.validation_loss == 8.0
     assert RunFolder.resume(tmp_path, 4).past.validation_loss == 8.0
+
+
+def test_a_generation_says_on_what_it_runs(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path)
+    chronicle = Chronicle(folder, NullObserver(), 1)
+    chronicle.start({"device": "cpu"})
+    chronicle.event("generation", "the first", generation=1)
+    chronicle.close("done", "")
+    rows = [json.loads(line) for line in (tmp_path / "events.jsonl").read_text().splitlines()]
+    assert [row["device"] for row in rows if row["kind"] == "generation"] == ["cpu"]

@@ -120,7 +120,7 @@ class RunData:
 
     @property
     def kind(self) -> str:
-        """Processes that play GPUs are an emulation. Only the summary names the device."""
+        """Processes that play GPUs are an emulation."""
         if not self.device:
             return "unknown"
         return "measured" if self.device == "cuda" else "emulated"
@@ -150,9 +150,15 @@ def run_data(files: RunFiles, folder: Path) -> RunData:
             [(event.time_s, event.kind, event.gpu, event.extra) for event in events], end_s
         ),
         sessions=(0, *(event.step or 0 for event in events if event.kind == "resumed")),
-        device=text(summary.get("device")),
+        device=text(summary.get("device")) or _device(events),
         trouble=files.trouble,
     )
+
+
+def _device(events: Sequence[EventRow]) -> str:
+    """As generations name it: a run under way has no summary yet."""
+    named = (text(event.extra.get("device")) for event in reversed(events))
+    return next((device for device in named if device), "")
 
 
 def _status(summary: Row | None) -> Status:

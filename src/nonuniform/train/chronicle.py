@@ -150,6 +150,8 @@ class Chronicle:
         extra: Mapping[str, Any] | None = None,
     ) -> None:
         replica = int(gpu.split("/")[0]) if gpu else None
+        if kind == "generation" and self._device is not None:  # so that a run under way tells it
+            extra = {**(extra or {}), "device": self._device}
         event = Event(
             time_s=self.now_s(),
             kind=kind,
