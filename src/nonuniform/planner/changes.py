@@ -49,16 +49,17 @@ Change = tuple[str, str, float]
 def all_changes(case: Case, told: Callable[[int], None] | None = None) -> list[dict[str, Any]]:
     found = []
     asked: dict[Asked, Tried] = {}
-    for number, (change, other) in enumerate(_cases(case)):
+    for number, (change, other) in enumerate(_cases(case, _tried(case, asked)[0])):
         if told is not None:
             told(number)
         rows, valued = _valued(other, asked)
-        if not other.without or len(rows) < len(_tried(other, asked)[0]):
-            found.append(_row(change, case.chosen, _choice(other, rows, valued), valued))
+        found.append(_row(change, case.chosen, _choice(other, rows, valued), valued))
     return found
 
 
-def _cases(case: Case) -> list[tuple[Change, Case]]:
+def _cases(case: Case, rows: Sequence[Compared]) -> list[tuple[Change, Case]]:
+    """`rows`: those of the unchanged case. What no policy needs is not asked about."""
+    needed = {need for row in rows for need in row.needs}
     cases: list[tuple[Change, Case]] = []
     for factor in (0.3, 1.0, 3.0):
         subject = case.subject if factor == 1 else case.subject.with_rates(factor)
@@ -74,11 +75,12 @@ def _cases(case: Case) -> list[tuple[Change, Case]]:
         (("price", f"x{factor:g}", factor), replace(case, prices=_dearer(case, factor)))
         for factor in (0.5, 2.0)
     ]
-    cases.append((("boost", "not available", 0.0), replace(case, without="boost")))
-    if any("boost" in row.needs for row in case.again(case.subject, case.batch)[0]):
+    if "boost" in needed:
+        cases.append((("boost", "not available", 0.0), replace(case, without="boost")))
         free = replace(case, prices=_built_in(case))
         cases.append((("boost", "no retrofit to pay for", 1.0), free))
-    cases.append((("grain", "whole sequences", 0.0), replace(case, without="tokens")))
+    if "tokens" in needed:
+        cases.append((("grain", "whole sequences", 0.0), replace(case, without="tokens")))
     cases.append((("batch", "may shrink", 1.0), replace(case, batch="shrink")))
     return cases
 
