@@ -7,7 +7,6 @@ the old ones and take their places at the end, so that bad input costs nobody an
 from __future__ import annotations
 
 import json
-import math
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,7 +15,8 @@ from typing import Any
 import polars as pl
 
 from nonuniform.csv_file import csv_bytes
-from nonuniform.errors import BadInput, RunFailed
+from nonuniform.errors import BadInput
+from nonuniform.whole_file import plain, replace_whole
 
 SUMMARY, TABLES = "summary.json", "tables"
 _MINE = "plan"
@@ -59,30 +59,12 @@ class PlanFolder:
     def write_table(self, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
         """As CSV and as Parquet."""
         frame = pl.DataFrame([dict(row) for row in rows], infer_schema_length=None)
-        self._replace(f"{TABLES}/{name}.csv", lambda part: part.write_bytes(csv_bytes(frame)))
-        self._replace(f"{TABLES}/{name}.parquet", frame.write_parquet)
+        table = self.path / TABLES / name
+        replace_whole(
+            table.with_name(f"{name}.csv"), lambda part: part.write_bytes(csv_bytes(frame))
+        )
+        replace_whole(table.with_name(f"{name}.parquet"), frame.write_parquet)
 
     def close(self, summary: Mapping[str, Any]) -> None:
         text = json.dumps(plain(summary), indent=1, allow_nan=False) + "\n"
-        self._replace(SUMMARY, lambda part: part.write_text(text, encoding="utf-8"))
-
-    def _replace(self, name: str, write: Any) -> None:
-        part = self.path / f"{name}.part"
-        try:
-            write(part)
-            os.replace(part, self.path / name)
-        except OSError as error:
-            raise RunFailed(f"{self.path / name}: {error.strerror or error}") from error
-
-
-def plain(value: Any) -> Any:
-    """As JSON holds it: no NaN and no infinity, these become null."""
-    if isinstance(value, Mapping):
-        return {str(key): plain(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(inner) for inner in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if value is None or isinstance(value, str | bool | int | float):
-        return value
-    return str(value)
+        replace_whole(self.path / SUMMARY, lambda part: part.write_text(text, encoding="utf-8"))

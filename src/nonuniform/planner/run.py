@@ -8,25 +8,24 @@ from __future__ import annotations
 
 import datetime
 import time
-import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from nonuniform import __version__
-from nonuniform.errors import BadInput, NonuniformError, RunFailed
+from nonuniform.errors import BadInput
 from nonuniform.placement.policy import Batch
-from nonuniform.planner.folder import PlanFolder, plain
+from nonuniform.planner.folder import PlanFolder
 from nonuniform.planner.inputs import understand
 from nonuniform.planner.measured import of_sacct, of_steps
 from nonuniform.planner.prices import Exchange, read_prices
 from nonuniform.planner.summary import Effort, whole_answer
 from nonuniform.planner.tables import tables_of
 from nonuniform.planner.understood import Understood, fact, sha256
+from nonuniform.whole_file import as_told, plain
 
 SEEDS = 16
-ERROR_LOG = "error.log"
 Progress = Callable[[str], None]
 
 
@@ -80,7 +79,7 @@ def plan(args: PlanArgs, out: Path, progress: Progress | None = None) -> dict[st
     except BaseException as error:
         if isinstance(error, BadInput) and folder.has_summary:
             raise  # what was there stays
-        failure = _failure(error, folder)
+        failure = as_told(error, folder.path)
         reason = str(failure) or "interrupted"
         folder.close({**head, "status": "failed", "reason": reason,
                       "time_s": time.monotonic() - started_s})  # fmt: skip
@@ -130,13 +129,3 @@ def _own_facts(args: PlanArgs) -> list[dict[str, Any]]:
     if args.prices is None:
         own.append(fact("prices", "all", "as shipped, in money.prices", True))
     return own
-
-
-def _failure(error: BaseException, folder: PlanFolder) -> BaseException:
-    """As it is told to a person; the rest of a fault of ours goes into a file."""
-    ours = isinstance(error, Exception) and not isinstance(error, NonuniformError | BrokenPipeError)
-    if not ours:
-        return error
-    log = folder.path / ERROR_LOG
-    log.write_text(traceback.format_exc(), encoding="utf-8")
-    return RunFailed(f"{type(error).__name__}: {error} (see {log})")

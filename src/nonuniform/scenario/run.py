@@ -7,7 +7,6 @@ the files of the folder. DESIGN "Outside contract". Decides nothing about failur
 from __future__ import annotations
 
 import time
-import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import Any
 from nonuniform import __version__
 from nonuniform.cluster.fleet import Fleet
 from nonuniform.cluster.sources.bad_rows import LogReport
-from nonuniform.errors import BadInput, NonuniformError, RunFailed
+from nonuniform.errors import BadInput
 from nonuniform.scenario.build import (
     fleet_of,
     job_of,
@@ -35,8 +34,7 @@ from nonuniform.sim.results import RUNS, TRAJECTORY, ResultsFolder
 from nonuniform.sim.sweep import settings
 from nonuniform.toml_file import read_toml
 from nonuniform.view.simulation import SimulationView
-
-ERROR_LOG = "error.log"
+from nonuniform.whole_file import as_told
 
 
 @dataclass(frozen=True)
@@ -75,7 +73,7 @@ def simulate_file(path: Path, out: Path, wishes: Wishes, view: SimulationView) -
         view.understood(points[0].facts)
         summaries = _run_points(points, wishes.jobs, folder, view)
     except BaseException as error:
-        failure = _failure(error, folder)
+        failure = as_told(error, folder.path)
         folder.close({**_head("failed"), "reason": str(failure) or "interrupted"})
         if failure is error:
             raise
@@ -194,13 +192,3 @@ def _steps(point: Point, place: Mapping[str, Any]) -> list[dict[str, Any]]:
             step = {"time_h": time_h, "throughput": throughput, "mode": mode}
             rows.append({**place, "policy": name, "seed": seed, **step})
     return rows
-
-
-def _failure(error: BaseException, folder: ResultsFolder) -> BaseException:
-    """As it is told to a person; the rest of a fault of ours goes into a file."""
-    ours = isinstance(error, Exception) and not isinstance(error, NonuniformError | BrokenPipeError)
-    if not ours:
-        return error
-    log = folder.path / ERROR_LOG
-    log.write_text(traceback.format_exc(), encoding="utf-8")
-    return RunFailed(f"{type(error).__name__}: {error} (see {log})")

@@ -8,7 +8,6 @@ the figures were made.
 from __future__ import annotations
 
 import json
-import math
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,7 +15,8 @@ from typing import Any
 
 import polars as pl
 
-from nonuniform.errors import BadInput, RunFailed
+from nonuniform.errors import BadInput
+from nonuniform.whole_file import plain, replace_whole
 
 SUMMARY, RUNS, TRAJECTORY = "summary.json", "runs.parquet", "trajectory.parquet"
 FILES = (SUMMARY, RUNS, TRAJECTORY)
@@ -55,37 +55,16 @@ class ResultsFolder:
     def write_table(self, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
         """A Parquet file; the rows have the same keys."""
         frame = pl.DataFrame([_flat(row) for row in rows], infer_schema_length=None)
-        self._replace(name, frame.write_parquet)
+        replace_whole(self.path / name, frame.write_parquet)
 
     def close(self, summary: Mapping[str, Any]) -> None:
-        text = json.dumps(_plain(summary), indent=2, allow_nan=False) + "\n"
-        self._replace(SUMMARY, lambda part: part.write_text(text, encoding="utf-8"))
-
-    def _replace(self, name: str, write: Any) -> None:
-        part = self.path / f"{name}.part"
-        try:
-            write(part)
-            os.replace(part, self.path / name)
-        except OSError as error:
-            raise RunFailed(f"{self.path / name}: {error.strerror or error}") from error
+        text = json.dumps(plain(summary), indent=2, allow_nan=False) + "\n"
+        replace_whole(self.path / SUMMARY, lambda part: part.write_text(text, encoding="utf-8"))
 
 
 def _flat(row: Mapping[str, Any]) -> dict[str, Any]:
     """A table has no lists and tables in its cells, and no NaN where there is no value."""
     return {
-        key: json.dumps(value) if isinstance(value, list | tuple | dict) else _plain(value)
+        key: json.dumps(value) if isinstance(value, list | tuple | dict) else plain(value)
         for key, value in row.items()
     }
-
-
-def _plain(value: Any) -> Any:
-    """As JSON holds it: no NaN and no infinity, these become null."""
-    if isinstance(value, Mapping):
-        return {str(key): _plain(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(inner) for inner in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if value is None or isinstance(value, str | bool | int | float):
-        return value
-    return str(value)  # a date of TOML
