@@ -124,7 +124,8 @@ def _own_facts(args: PlanArgs) -> list[dict[str, Any]]:
         fact("plan", "batch", batch[args.batch], True),
         fact("plan", "histories", f"{args.seeds}, seeds {args.seed} to "
              f"{args.seed + args.seeds - 1}; all policies see the same", True),
-        fact("plan", "spares", "come out of the job's own GPUs", True),
+        fact("plan", "spares", "are what a single job leaves of its cluster; more come out of its "
+             "own GPUs", True),
     ]  # fmt: skip
     if args.prices is None:
         own.append(fact("prices", "all", "as shipped, in money.prices", True))
