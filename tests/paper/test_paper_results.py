@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from nonuniform.placement.policy import PolicyOptions
-from nonuniform.placement.shape import shape
 from nonuniform.sim.paper.render import markdown, rows
-from nonuniform.sim.paper.setting import FLEET, JOB, MOST_FAILED, NTP
 
 PAGE = Path(__file__).parents[2] / "docs" / "paper-results.md"
 
@@ -32,6 +27,7 @@ REFERENCES = {
     "loss-at-0.4-ntp": (0.0157, 0.0003),
     "loss-at-0.4-ntp-pw": (0.0, 1e-4),
     "loss-at-0.4-ntp, 6 of 8 sequences at degree 30": (0.0310, 0.0003),
+    "loss-at-0.4-ntp, one reduced degree, the lowest needed": (0.0192, 0.0005),
     "loss-at-0.4-dp-drop, not packed": (0.644, 0.005),
     "loss-at-0.4-ntp, not packed": (0.081, 0.001),
     "year-dp-drop": (0.06078, 0.0006),
@@ -86,20 +82,9 @@ def test_larger_failures_hurt_ntp_more_until_it_is_dp_drop(table: list) -> None:
 
 
 def test_one_reduced_degree_is_worse_if_it_must_be_the_lowest(table: list) -> None:
-    """The prototype puts all hurt domains at the lowest degree that one needs: 1.92%. Here the job
-    has the better one of the two degrees, and loses less."""
-    at_28 = replace(NTP, degrees=(32, 28), batch_at=((28, 6),))
-    generator, lost_share = np.random.default_rng(1), []
-    for _ in range(500):
-        gpus = generator.choice(FLEET.gpus, size=round(MOST_FAILED * FLEET.gpus), replace=False)
-        lost = np.bincount(gpus // FLEET.domain, minlength=FLEET.domains)
-        lost_share.append(1 - throughput(lost, NTP if lost.max() <= 2 else at_28))
-    assert np.mean(lost_share) == pytest.approx(0.0192, abs=0.0010)
-    ours = {row.key: row.value for row in table}["loss-at-0.4-ntp, one reduced degree for the job"]
-    assert 0.0157 < ours < 0.0185
-
-
-def throughput(lost: np.ndarray, options: PolicyOptions) -> float:
-    values, numbers = np.unique(lost, return_counts=True)
-    counts = tuple(zip(values.tolist(), numbers.tolist(), strict=True))
-    return shape(counts, FLEET.domain, JOB, options).throughput
+    """The prototype puts all hurt domains at the lowest degree that one needs. `one_degree` is the
+    better one of the two degrees for the job, and loses less."""
+    values = {row.key: row.value for row in table}
+    forced = values["loss-at-0.4-ntp, one reduced degree, the lowest needed"]
+    best = values["loss-at-0.4-ntp, one reduced degree for the job"]
+    assert values["loss-at-0.4-ntp"] < best < forced - 0.001

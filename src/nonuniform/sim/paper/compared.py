@@ -132,6 +132,17 @@ def losses() -> Iterator[Row]:
             _OF_LOSSES[name],
             loss,
         )
+    forced = f.loss_at_the_lowest_degree(s.NTP, s.MOST_FAILED, PLACEMENTS)
+    yield Row(
+        "loss-at-0.4-ntp, one reduced degree, the lowest needed",
+        section,
+        "ntp, one reduced degree for the job, the lowest that a living domain needs",
+        NONE,
+        f"{forced:.2%}",
+        "the other reading of one degree for the job: no domain is left out for the others, so "
+        "one with three lost GPUs takes all hurt ones to 28",
+        forced,
+    )
 
 
 _OF_LOSSES = {

@@ -84,6 +84,21 @@ def losses_when_failed(
     return {name: _mean_loss(drawn, domain, job, options) for name, options in policies.items()}
 
 
+def loss_at_the_lowest_degree(
+    options: PolicyOptions, failed_share: float, placements: int
+) -> float:
+    """As above, where every hurt domain runs at the lowest degree that one of them needs: none is
+    left out for the sake of the others, as with `one_degree`, unless it is below the minimum."""
+    most = FLEET.domain - options.min_degree
+    drawn = list(_placements(FLEET, round(failed_share * FLEET.gpus), placements))
+    return _mean_loss([_at_the_lowest(lost, most) for lost in drawn], FLEET.domain, JOB, options)
+
+
+def _at_the_lowest(lost: dict[int, int], most: int) -> dict[int, int]:
+    deepest = max((gone for gone in lost.values() if gone <= most), default=0)
+    return {domain: max(gone, deepest) for domain, gone in lost.items()}
+
+
 def _placements(fleet: Fleet, failed: int, number: int) -> Iterator[dict[int, int]]:
     """Domain -> lost GPUs, of the domains that lost some."""
     generator = np.random.default_rng(0)
