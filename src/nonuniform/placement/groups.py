@@ -6,6 +6,7 @@ trainer's policy takes the degree of a replica from the same rule. Knows nothing
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Collection
 
 from nonuniform.errors import BadInput
@@ -39,3 +40,11 @@ def group_degrees(
     rest = healthy - full * job.degree
     reduced = legal_degree(rest, job.degree, options.min_degree, options.degrees)
     return (*degrees, reduced) if reduced else degrees
+
+
+@functools.lru_cache(maxsize=256)
+def degrees_by_lost(
+    domain: int, job: TrainingJob, options: PolicyOptions
+) -> tuple[tuple[int, ...], ...]:
+    """`group_degrees` of 0, 1, ... lost GPUs, for those who ask for many states."""
+    return tuple(group_degrees(lost, domain, job, options) for lost in range(domain + 1))

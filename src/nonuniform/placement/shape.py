@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from nonuniform.errors import BadInput
-from nonuniform.placement.groups import group_degrees
+from nonuniform.placement.groups import degrees_by_lost, group_degrees
 from nonuniform.placement.job import TrainingJob
 from nonuniform.placement.limits import replicas_of as replicas_of
 from nonuniform.placement.packing import Runs, Team, teams
@@ -132,11 +132,10 @@ def home_counts(
 
 def runs_of(counts: Counts, domain: int, job: TrainingJob, options: PolicyOptions) -> Runs:
     """The groups that live, by degree."""
-    return _runs(
-        (degree, number)
-        for lost, number in counts
-        for degree in group_degrees(lost, domain, job, options)
-    )
+    if counts and not 0 <= counts[0][0] <= counts[-1][0] <= domain:
+        raise BadInput(f"{counts} lost GPUs, number of domains: none can lose more than {domain}")
+    degrees = degrees_by_lost(domain, job, options)
+    return _runs((degree, number) for lost, number in counts for degree in degrees[lost])
 
 
 def capped(runs: Runs, degree: int, floor: int) -> Runs:

@@ -9,13 +9,14 @@ one kind, so that a history has few states.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from nonuniform.placement.groups import group_degrees
+from nonuniform.placement.groups import degrees_by_lost
 from nonuniform.placement.job import TrainingJob
 from nonuniform.placement.policy import PolicyOptions
 from nonuniform.placement.shape import Shape, replicas_of, shape, shape_in_place
@@ -45,7 +46,7 @@ class Book:
         self.in_place = options.in_place
         self._domains, self._domain = domains, domain
         self._job, self._options = job, options
-        self._groups = [group_degrees(lost, domain, job, options) for lost in range(domain + 1)]
+        self._groups = degrees_by_lost(domain, job, options)
         # Of numbers of lost GPUs that leave the same groups, the lowest stands for all.
         self._left = _first_equal(self._groups)
         self._alike = _alike(job, options)
@@ -140,7 +141,7 @@ class Book:
         return self._replicas_met.setdefault(degrees, len(self._replicas_met))
 
 
-def _first_equal(groups: list[tuple[int, ...]]) -> Ints:
+def _first_equal(groups: Sequence[tuple[int, ...]]) -> Ints:
     first: dict[tuple[int, ...], int] = {}
     return np.array([first.setdefault(g, lost) for lost, g in enumerate(groups)], np.int64)
 
