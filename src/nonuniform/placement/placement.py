@@ -13,6 +13,7 @@ import json
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from nonuniform.errors import BadInput
@@ -85,7 +86,12 @@ class Placement:
 
     def where(self, gpu: str) -> Member | None:
         """The place of a GPU; None for a spare or a GPU that is not in the run."""
-        return next((member for member in self.members() if member.gpu == gpu), None)
+        return self._places.get(gpu)
+
+    @cached_property
+    def _places(self) -> dict[str, Member]:
+        """Whoever asks for one GPU of a large job asks for all of them."""
+        return {member.gpu: member for member in self.members()}
 
     def fingerprint(self) -> str:
         """sha256 of everything above: two processes that agree on it have the same placement."""
