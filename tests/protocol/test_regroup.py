@@ -316,3 +316,31 @@ def test_a_record_survives_the_store(down: set[str], validated: int) -> None:
     assert Record.from_json(record.to_json().encode()) == record
     assert again.to_json() == record.to_json()
     assert transfer_of(PLAN, again) == transfer_of(PLAN, record)
+
+
+@settings(max_examples=40)
+@given(st.sets(st.sampled_from([r.gpu for r in full()]), max_size=3))
+def test_the_record_names_those_who_move_units_and_nobody_else(down: set[str]) -> None:
+    try:
+        record = record_of(cluster(*down), full(*down))
+    except RunFailed:
+        return
+    moves = transfer_of(PLAN, record).moves
+    assert set(record.moving) == {gpu for move in moves for gpu in (move.source, move.target)}
+    assert list(record.moving) == sorted(record.moving)
+
+
+def test_a_large_job_is_gone_through_a_few_times_and_not_once_for_each_gpu(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With 2,048 GPUs once for each took five seconds, in which everybody stands still."""
+    replicas = 64
+    options, position = NtpOptions(2, sequences=3 * replicas), Position(STEP, 0)
+    whole, reports = cluster(replicas=replicas), full(replicas=replicas)
+    before = next_record(PLAN, options, whole, reports, position, 2)[0].placement
+    walks: list[int] = []
+    members = Placement.members
+    monkeypatch.setattr(Placement, "members", lambda p: walks.append(1) or members(p))
+    hurt, left = cluster("5/1", replicas=replicas), full("5/1", replicas=replicas)
+    next_record(PLAN, options, hurt, left, position, 3, before)
+    assert 0 < len(walks) < 10

@@ -63,6 +63,8 @@ class Backend:
 class Fabric:
     """Connects by calling `make`."""
 
+    done_with_store = True
+
     def __init__(self, make: Any) -> None:
         self.make = make
         self.asked: list[tuple[int, int, float]] = []
@@ -185,8 +187,11 @@ def test_the_reaper_lets_things_go_in_a_thread_of_its_own() -> None:
     weak = weakref.ref(objects[0])
     reaper = Reaper()
     start = time.monotonic()
-    reaper.drop(objects)
+    reaper.take(objects)
     assert objects == []
+    assert weak() is not None
+    reaper.drop()
+    reaper.drop()
     assert time.monotonic() - start < PATIENCE_S / 2
     assert ended == []
     gate.set()

@@ -17,7 +17,7 @@ from nonuniform.layout.model_plan import ModelShape
 from nonuniform.reshard.transfer import Holding, Target, TransferPlan, plan_transfer
 from nonuniform.train.groups import Group
 from nonuniform.train.state import SLOTS, ShardState, recut
-from nonuniform.train.transfer import TransferRoute, checksum, participants, transfer
+from nonuniform.train.transfer import TransferRoute, checksum, transfer
 
 LIKE = torch.empty(0, dtype=torch.float32)
 Places = dict[str, tuple[int, int]]
@@ -57,7 +57,7 @@ def carry_out(
     """Every rank that takes part: what it held, what it holds then, bytes received."""
     moves = moves_of(plan, before, after)
     assert moves.missing == ()
-    gpus = participants(moves)
+    gpus = moves.gpus()
     meeting = Meeting(len(gpus))
 
     def rank(gpu: str) -> tuple[ShardState | None, ShardState, int]:
@@ -106,7 +106,7 @@ def test_those_who_only_send_or_only_receive_take_part() -> None:
     """Most pairs have nothing for each other: parts without an element."""
     plan = plan_of(KV_GROUPS, 3)
     moves = moves_of(plan, *REBUILT)
-    assert participants(moves) == ("0/1", "0/2", "1/0", "1/1", "1/2")
+    assert moves.gpus() == ("0/1", "0/2", "1/0", "1/1", "1/2")
     found = carry_out(plan, some_whole(plan, seed=8, dtype=torch.float32), *REBUILT)
     assert {gpu for gpu, (_, _, count) in found.items() if count} == {"0/1", "0/2"}
     assert not moves.between("0/1", "0/2")
@@ -114,7 +114,7 @@ def test_those_who_only_send_or_only_receive_take_part() -> None:
 
 def test_nobody_takes_part_where_nothing_moves() -> None:
     plan = plan_of(KV_GROUPS, 3)
-    assert participants(moves_of(plan, LOSS[1], LOSS[1])) == ()
+    assert moves_of(plan, LOSS[1], LOSS[1]).gpus() == ()
 
 
 @pytest.mark.parametrize("place", [0, 25, 1001, -9, -1])
@@ -145,7 +145,7 @@ def test_checksums_of_nothing_and_of_slices() -> None:
 def test_one_who_holds_nothing_is_never_asked_to_send() -> None:
     plan = plan_of(KV_GROUPS, 3)
     moves = moves_of(plan, *LOSS)
-    gpus = participants(moves)
+    gpus = moves.gpus()
     sender = moves.moves[0].source
     route = TransferRoute(plan, moves, gpus, sender)
     with pytest.raises(AssertionError, match=f"{sender} is to send .* and holds nothing"):

@@ -181,3 +181,29 @@ def test_groups_are_opened_by_every_member_under_the_same_names() -> None:
     # nobody waits in one group for a member that waits for it in another
     kinds = [[name.split("/")[0] for name in names] for names in order.values()]
     assert {tuple(names[:2]) for names in kinds} == {("compute", "reshard")}
+
+
+def test_the_model_goes_on_while_the_shard_stays(sessions: list[Session]) -> None:
+    """Cut once; the next generation brings groups, buckets and an optimizer of its own."""
+    kept, fresh = start(sessions), start(sessions)
+    for step in (1, 2, 3):
+        kept.sync.close()
+        kept.model.group.let_go()
+        solo, before = SoloGroup(), kept.model
+        groups = RankGroups(solo, solo, solo)
+        member = PLACEMENT.members()[0]
+        kept = open_session(JOB, PLACEMENT, member, kept.state, groups, before=before)
+        sessions.append(kept)
+        assert kept.model is before
+        for session in (kept, fresh):
+            apply_step(session, step, train_step(session, tokens()))
+    for name, (weight, *_) in fresh.state.matrices.items():
+        assert torch.equal(kept.state.matrices[name][0], weight)
+
+
+def test_a_model_around_another_shard_is_not_used(sessions: list[Session]) -> None:
+    session, other = start(sessions), start(sessions)
+    solo = SoloGroup()
+    groups, member = RankGroups(solo, solo, solo), PLACEMENT.members()[0]
+    sessions.append(open_session(JOB, PLACEMENT, member, session.state, groups, before=other.model))
+    assert sessions[-1].model is not other.model

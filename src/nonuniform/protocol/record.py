@@ -31,7 +31,8 @@ class Record:
     `home`: gpu -> replica it worked in. At step 0 state comes from the seed, and where `load` names
     a checkpoint from there: then nobody holds anything. `lives`: gpu -> life of every process that
     the generation knows, so that one that was given up, and runs all the same, can tell.
-    `task`: to train; to write a checkpoint of `holdings`; to end.
+    `task`: to train; to write a checkpoint of `holdings`; to end. `moving`: the GPUs that send or
+    receive units; nobody else need work out which.
     """
 
     generation: int
@@ -44,6 +45,7 @@ class Record:
     lives: Mapping[str, int] = field(default_factory=dict)
     task: Task = "train"
     load: str = ""
+    moving: tuple[str, ...] = ()
 
     def to_json(self) -> str:
         row = {**vars(self), "placement": self.placement.to_json()}
@@ -53,6 +55,7 @@ class Record:
     def from_json(cls, text: str | bytes) -> Record:
         row = json.loads(text)
         row["placement"] = Placement.from_json(row["placement"])
+        row["moving"] = tuple(row["moving"])
         row["holdings"] = {gpu: tuple(where) for gpu, where in row["holdings"].items()}
         return cls(**row)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 
 from nonuniform.cluster.health import ClusterState, HealthEvent
 from nonuniform.cluster.topology import parse_gpu
@@ -64,7 +65,9 @@ def next_record(
         load=load,
     )
     if position.step > 0 and not load:
-        _check_nothing_lost(transfer_of(plan, record), position.step)
+        moves = transfer_of(plan, record)
+        _check_nothing_lost(moves, position.step)
+        record = replace(record, moving=moves.gpus())
     return record, reason
 
 
@@ -123,7 +126,7 @@ def _check_nothing_lost(moves: TransferPlan, step: int) -> None:
 
 
 def transfer_of(plan: ModelPlan, record: Record) -> TransferPlan:
-    """The moves into a generation: the same on every rank, and on the launcher."""
+    """The moves into a generation: the same on every rank that moves, and on the launcher."""
     degrees = {entry.replica: entry.degree for entry in record.placement.replicas}
     targets = [
         Target(member.gpu, member.replica, degrees[member.replica], member.label)

@@ -62,6 +62,10 @@ class TransferPlan:
     def between(self, source: str, target: str) -> tuple[UnitMove, ...]:
         return self._by_pair.get((source, target), ())
 
+    def gpus(self) -> tuple[str, ...]:
+        """Who sends or receives, ascending."""
+        return tuple(sorted({gpu for move in self.moves for gpu in (move.source, move.target)}))
+
     def elements(self, plan: ModelPlan) -> int:
         """Elements that travel, over all tensors (one copy of the weights)."""
         return sum(int(plan.unit_elements(move.family)[move.unit]) for move in self.moves)

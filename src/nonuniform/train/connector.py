@@ -1,8 +1,8 @@
 """Connects the groups of one generation on one rank.
 
-In: a way to reach the store, the alarm of the generation. Out: groups, at once or on their way; all
+In: clients of the store, the alarm of the generation. Out: groups, at once or on their way; all
 that has to be dropped when the generation ends goes to `kept`. DESIGN "Generations". A store client
-blocks while it waits, so each thread that connects has one of its own. Knows nothing of who needs
+blocks while it waits, so each thread that connects has one to itself. Knows nothing of who needs
 which group.
 """
 
@@ -19,33 +19,56 @@ Connect = Callable[[Any, str, int, int, Alarm], Group]
 """(store, name, rank, size, alarm) -> a connected group; blocks until all are there."""
 
 
+IDLE_CLIENTS = 2  # as many threads connect in one generation
+
+
+class Clients:
+    """Store clients that nobody uses at the moment, so that a regroup need not connect new ones.
+
+    One that may still be waiting for somebody who will not come is never given back. `again`: a
+    group that is connected leaves its client alone, so that another one may use it."""
+
+    def __init__(self, connect: Callable[[], Any], again: bool) -> None:
+        self._connect = connect
+        self._again = again
+        self._idle: list[Any] = []
+
+    def take(self) -> Any:
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return self._connect()
+
+    def give_back(self, client: Any) -> None:
+        if self._again and len(self._idle) < IDLE_CLIENTS:
+            self._idle.append(client)
+
+
 class Connector:
     """Names are made unique by `prefix`, the generation."""
 
     def __init__(
         self,
         prefix: str,
-        connect_store: Callable[[], Any],
+        clients: Clients,
         connect: Connect,
         alarm: Alarm,
         kept: list[Any],
     ) -> None:
         self._prefix = prefix
-        self._connect_store = connect_store
+        self._clients = clients
         self._connect = connect
         self._alarm = alarm
         self._kept = kept
-        self._store: Any = None
         self._later: list[tuple[PendingGroup, str]] = []
 
     def open(self, name: str, rank: int, size: int) -> Group:
         """Connect now; GenerationDead if the alarm rings meanwhile."""
-        if self._store is None:
-            self._store = self._connect_store()
-            self._kept.append(self._store)
-        store, full = self._store, f"{self._prefix}/{name}"
+        store, full = self._clients.take(), f"{self._prefix}/{name}"
+        self._kept.append(store)
         group = self._alarm.run_aside(lambda: self._connect(store, full, rank, size, self._alarm))
         self._kept.append(group)
+        self._clients.give_back(store)
         return group
 
     def open_later(self, name: str, rank: int, size: int) -> Group:
@@ -64,12 +87,16 @@ class Connector:
             threading.Thread(target=self._connect_later, name="connect", daemon=True).start()
 
     def _connect_later(self) -> None:
-        store = self._connect_store()
+        store = self._clients.take()
+        whole = True
         for group, name in self._later:
             if self._alarm.ringing:
                 return  # nobody will come any more
-            group.connect(
+            connected = group.connect(
                 lambda g=group, n=name: self._connect(  # type: ignore[misc]
                     store, n, g.rank, g.size, self._alarm
                 )
             )
+            whole = whole and connected
+        if whole:
+            self._clients.give_back(store)

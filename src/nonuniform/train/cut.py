@@ -23,17 +23,26 @@ from nonuniform.train.parallel import (
     VocabHead,
     vocab_cross_entropy,
 )
+from nonuniform.train.relay import Relay
 from nonuniform.train.state import ShardState
 
 IGNORED = -100  # a target that counts neither in the loss nor as a token
 
 
 class CutModel:
-    """One rank's part of the model. `parameters[name]` shares memory with the shard's weights."""
+    """One rank's part of the model. `parameters[name]` shares memory with the weights of `state`;
+    the model serves as long as that shard does, in whatever generation `group` is handed on."""
 
-    def __init__(self, module: Llama, parameters: dict[str, nn.Parameter], group: Group) -> None:
+    def __init__(
+        self,
+        module: Llama,
+        parameters: dict[str, nn.Parameter],
+        state: ShardState,
+        group: Relay,
+    ) -> None:
         self.module = module
         self.parameters = parameters
+        self.state = state
         self.group = group
         self._row_of_token: Tensor = module.embed.row_of_token  # type: ignore[assignment]
 
@@ -51,6 +60,7 @@ def cut_llama(
     shape: ModelShape, state: ShardState, group: Group, rope_base: float, eps: float
 ) -> CutModel:
     """Build the rank's model around the weights of `state`, without copying them."""
+    relay = Relay(group)
     with torch.device("meta"):
         module = Llama(shape, rope_base, eps)
     parameters = {}
@@ -60,14 +70,14 @@ def cut_llama(
         parameters[tensor.name] = nn.Parameter(weight)
     for name, parameter in parameters.items():
         _set_weight(module, name, parameter)
-    _cut_attention(module, state, group)
-    _cut_ffn(module, group)
+    _cut_attention(module, state, relay)
+    _cut_ffn(module, relay)
     embedding = parameters["embed.weight"]
     rows = _row_of_token(state.plan, state.degree, state.label).to(embedding.device)
-    module.embed = VocabEmbedding(embedding, rows, group)  # type: ignore[assignment]
+    module.embed = VocabEmbedding(embedding, rows, relay)  # type: ignore[assignment]
     head = parameters.get("head.weight", embedding)
-    module.head = VocabHead(head, group)  # type: ignore[assignment]
-    return CutModel(module, parameters, group)
+    module.head = VocabHead(head, relay)  # type: ignore[assignment]
+    return CutModel(module, parameters, state, relay)
 
 
 def _set_weight(module: nn.Module, name: str, parameter: nn.Parameter) -> None:

@@ -17,7 +17,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 import torch
 import torch.distributed as dist
@@ -133,8 +133,8 @@ class PendingGroup:
         self._group: Group | None = None
         self._failure: BaseException | None = None
 
-    def connect(self, open_one: Callable[[], Group]) -> None:
-        """To be called in the thread that connects."""
+    def connect(self, open_one: Callable[[], Group]) -> bool:
+        """To be called in the thread that connects; whether it worked."""
         try:
             self._group = open_one()
         except BaseException as error:
@@ -143,6 +143,7 @@ class PendingGroup:
             waiting, self._waiting = self._waiting, []
         for event in waiting:
             event.set()
+        return self._failure is None
 
     def all_reduce(self, tensor: torch.Tensor, op: Reduction = "sum") -> None:
         self._connected().all_reduce(tensor, op)
@@ -175,7 +176,10 @@ class PendingGroup:
 
 
 class Fabric(Protocol):
-    """What connects ranks: gloo over an address, or NCCL."""
+    """What connects ranks: gloo over an address, or NCCL. `done_with_store`: a group that is
+    connected does not ask its store any more."""
+
+    done_with_store: ClassVar[bool]
 
     def connect(self, store: Any, rank: int, size: int, timeout: datetime.timedelta) -> Any: ...
 
@@ -183,6 +187,8 @@ class Fabric(Protocol):
 @dataclass(frozen=True)
 class GlooFabric:
     """Sockets bound to one local address."""
+
+    done_with_store: ClassVar[bool] = True
 
     address: str
 
@@ -200,7 +206,10 @@ class GlooFabric:
 
 @dataclass(frozen=True)
 class NcclFabric:
-    """One GPU per process, chosen before with torch.cuda.set_device. Untested on hardware."""
+    """One GPU per process, chosen before with torch.cuda.set_device. Communicators are made at the
+    first collective, over the store. Untested on hardware."""
+
+    done_with_store: ClassVar[bool] = False
 
     def connect(self, store: Any, rank: int, size: int, timeout: datetime.timedelta) -> Any:
         options = dist.ProcessGroupNCCL.Options()
@@ -213,14 +222,22 @@ def fabric_for(device: torch.device, address: str) -> Fabric:
 
 
 class Reaper:
-    """Drops objects of dead generations in the background. Each drop ends by the time-out of the
-    work that is pending in it, so as many are under way as generations died within one time-out."""
+    """Drops objects of dead generations in the background, once the next one is not in a hurry any
+    more. Each drop ends by the time-out of the work that is pending in it, so as many are under way
+    as generations died within one time-out; of those that wait for it there is one."""
 
-    def drop(self, objects: list[Any]) -> None:
-        """Take over the references in `objects` (emptied here) and let them go elsewhere."""
-        if not objects:
-            return
-        taken = list(objects)
+    def __init__(self) -> None:
+        self._waiting: list[Any] = []
+
+    def take(self, objects: list[Any]) -> None:
+        """Take over the references in `objects` (emptied here), until `drop` or the next ones."""
+        self.drop()
+        self._waiting = list(objects)
         objects.clear()
-        threading.Thread(target=taken.clear, name="reaper", daemon=True).start()
-        del taken
+
+    def drop(self) -> None:
+        """Let go of them elsewhere."""
+        if self._waiting:
+            taken, self._waiting = self._waiting, []
+            threading.Thread(target=taken.clear, name="reaper", daemon=True).start()
+            del taken

@@ -248,8 +248,8 @@ class Launcher:
 
     def _do_publish(self, order: ev.Publish) -> None:
         crew, record = self.crew, order.record
-        self._forget_generation(record.generation - 1)
         crew.board.publish(record)
+        self._forget_generation(record.generation - 1)  # the ranks do not wait for that
         self.listener.progressed()
         if self.recovery is not None:
             self._note_losses(self.recovery, order)

@@ -1,7 +1,8 @@
 """One rank's working set in one generation: its groups, its cut model, its sync, its optimizer.
 
 In: job, placement, the rank's shard, the groups of the generation. Out: what a step needs. Thrown
-away as a whole when the generation ends; only the shard lives on. Knows nothing of votes.
+away when the generation ends; the shard lives on, and the model for as long as the shard stays as
+it is cut. Knows nothing of votes.
 """
 
 from __future__ import annotations
@@ -89,10 +90,10 @@ def open_session(
     state: ShardState,
     groups: RankGroups,
     progress: Progress | None = None,
+    before: CutModel | None = None,
 ) -> Session:
-    model = cut_llama(
-        job.model.shape(), state, groups.compute, job.model.rope_base, job.model.norm_eps
-    )
+    """`before`: the model of the last generation, which goes on if this rank's shard has stayed."""
+    model = _cut_model(job, state, groups.compute, before)
     dtype = DTYPES[job.run.dtype]
     bucket_elements = max(1, int(job.run.bucket_mb * BYTES_PER_MIB / dtype.itemsize))
     plans = bucket_plans(
@@ -107,3 +108,12 @@ def open_session(
     sync = GradientSync(buckets, model.parameters, groups.reshard, groups.across, lane_for(device))
     optimizer = ShardOptimizer(state, model.parameters, job.optimizer, job.run.steps)
     return Session(job, placement, member, state, model, sync, optimizer, progress or Progress())
+
+
+def _cut_model(
+    job: JobConfig, state: ShardState, group: Group, before: CutModel | None
+) -> CutModel:
+    if before is not None and before.state is state:
+        before.group.hand_over(group)
+        return before
+    return cut_llama(job.model.shape(), state, group, job.model.rope_base, job.model.norm_eps)

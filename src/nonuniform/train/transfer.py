@@ -25,17 +25,13 @@ SEAL_BYTES = 8  # of the checksum behind each part
 
 @dataclass(frozen=True)
 class TransferRoute:
-    """Who takes part, in group order, and which of them this rank is."""
+    """Who takes part, in group order (`moves.gpus()` where they have a group of their own), and
+    which of them this rank is."""
 
     plan: ModelPlan
     moves: TransferPlan
     gpus: tuple[str, ...]
     me: str
-
-
-def participants(moves: TransferPlan) -> tuple[str, ...]:
-    """The GPUs that send or receive, ascending: the ranks of the transfer's group."""
-    return tuple(sorted({gpu for move in moves.moves for gpu in (move.source, move.target)}))
 
 
 def transfer(

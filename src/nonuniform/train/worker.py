@@ -24,26 +24,22 @@ from nonuniform.config import JobConfig
 from nonuniform.errors import NonuniformError
 from nonuniform.layout.cuts import ModelPlan
 from nonuniform.placement.placement import Member
-from nonuniform.protocol.record import Record, Report, Settled
-from nonuniform.protocol.regroup import transfer_of
-from nonuniform.reshard.transfer import split_by_replica
+from nonuniform.protocol.record import Record, Settled
 from nonuniform.train import audit
 from nonuniform.train.alarm import Alarm, GenerationDead
 from nonuniform.train.checkpoint.identity import Identity
-from nonuniform.train.checkpoint.load import load_shard
-from nonuniform.train.connector import Connector
+from nonuniform.train.connector import Clients, Connector
 from nonuniform.train.cycle import Cycle, Desk
 from nonuniform.train.data import Corpus, job_windows
 from nonuniform.train.device import take_device
 from nonuniform.train.groups import Group, Reaper, fabric_for, open_group
+from nonuniform.train.holding import Holding
 from nonuniform.train.keeper import Keeper
 from nonuniform.train.lock import RunLock
 from nonuniform.train.membership import Board, connect_board, connect_store
 from nonuniform.train.progress import Progress
 from nonuniform.train.session import DTYPES, Session, job_plan, open_groups, open_session
 from nonuniform.train.spawn import ORPHANED, at_launcher_loss
-from nonuniform.train.state import Received, ShardState, initial_state, recut
-from nonuniform.train.transfer import TransferRoute, participants, transfer
 from nonuniform.train.watch import Pulse, Vital, Watch, beat_interval_s
 
 DONE, FAILED, FENCED = 0, 1, 4
@@ -112,7 +108,7 @@ def live(orders: WorkerOrders, kind: Callable[[WorkerOrders, Board], Worker]) ->
 
 
 class Worker:
-    """One process; `state` is what it holds, in or between generations."""
+    """One process; `holding` is what it has, in or between generations."""
 
     def __init__(self, orders: WorkerOrders, board: Board) -> None:
         self.orders = orders
@@ -121,10 +117,19 @@ class Worker:
         self.progress = self.make_progress()
         self.device = take_device(orders.device, orders.job, orders.gpu)
         self.plan: ModelPlan = job_plan(orders.job)
-        self.state: ShardState | None = None
+        self.holding = Holding(
+            gpu=orders.gpu,
+            plan=self.plan,
+            seed=orders.job.run.seed,
+            checkpoints=orders.checkpoints,
+            dtype=DTYPES[orders.job.run.dtype],
+            device=self.device,
+        )
         self.cycle: Cycle | None = None
         self.fabric = fabric_for(self.device, orders.address)
         self.reaper = Reaper()
+        where = orders.address, orders.port, orders.patience_s
+        self.clients = Clients(lambda: connect_store(*where), self.fabric.done_with_store)
         self.keeper = self.make_keeper()
         self._placed = False
         self._orphan = threading.Event()
@@ -170,7 +175,7 @@ class Worker:
                 self.keeper.finish(self.orders.patience_s)
                 return
             self._live_through(record)
-            self.board.report(generation, self._report(), self.orders.life)
+            self.board.report(generation, self.holding.report(), self.orders.life)
 
     def _live_through(self, record: Record) -> None:
         """One generation, to its end."""
@@ -190,7 +195,10 @@ class Worker:
             raise GenerationDead("the launcher is gone")
         # The last references to the groups go here: dropped by this thread they would block it.
         self.cycle = None
-        self.reaper.drop(kept)
+        self.holding.let_groups_go()
+        self.reaper.take(kept)
+        if member is None:  # nothing that could be held up
+            self.reaper.drop()
 
     def _check_life(self, record: Record) -> None:
         """Whether the record still counts on this very process."""
@@ -202,20 +210,15 @@ class Worker:
 
     def _save(self, record: Record) -> None:
         """Write what a checkpoint needs of this rank's shard."""
-        if self.state is not None and self.orders.gpu in record.holdings:
+        state = self.holding.state
+        if state is not None and self.orders.gpu in record.holdings:
             self.progress.at("checkpoint")
             with self.progress.waiting():  # for a disk; how long that may take is not ours to say
-                self.keeper.save(record, self.state)
+                self.keeper.save(record, state)
 
     def _lend(self, record: Record, alarm: Alarm, kept: list[Any]) -> None:
-        """A spare keeps its shard as long as it is that of the committed step: it may be the last
-        copy of a unit, and then it is asked to send it."""
-        if self.state is None or self.state.step != record.step or record.load:
-            self.state = None
-        elif record.step > 0:
-            self.progress.at("transfer")
-            connector = self._connector(record, alarm, kept)
-            self._exchange_units(record, connector, self.state, None)
+        self.progress.at("transfer")
+        self.holding.lend(record, self._connector(record, alarm, kept).open)
 
     def _next_record(self, generation: int) -> Record:
         """Spares may wait for days; the watch notices if the launcher is gone."""
@@ -245,10 +248,19 @@ class Worker:
         connector.begin_later()
         opened = time.monotonic()
         self.progress.at("transfer")
-        received = self._hold_shard(record, member, connector, groups.compute)
+        holding = self.holding
+        received = holding.settle(record, member, connector.open, groups.compute)
+        assert holding.state is not None
         session = open_session(
-            self.job, record.placement, member, self._held(), groups, self.progress
+            self.job,
+            record.placement,
+            member,
+            holding.state,
+            groups,
+            self.progress,
+            holding.model,
         )
+        holding.model = session.model
         kept.append(session)
         done = time.monotonic()
         self.board.settled(
@@ -258,79 +270,13 @@ class Worker:
         return session
 
     def _connector(self, record: Record, alarm: Alarm, kept: list[Any]) -> Connector:
-        orders = self.orders
         return Connector(
             prefix=f"g{record.generation}",
-            connect_store=lambda: connect_store(orders.address, orders.port, orders.patience_s),
+            clients=self.clients,
             connect=self.connect,
             alarm=alarm,
             kept=kept,
         )
-
-    def _hold_shard(
-        self, record: Record, member: Member, connector: Connector, compute: Group
-    ) -> int:
-        """Make `state` the shard of this generation; the bytes that came from others."""
-        degrees = {entry.replica: entry.degree for entry in record.placement.replicas}
-        where = (degrees[member.replica], member.label)
-        dtype = DTYPES[self.job.run.dtype]
-        if record.load:
-            self.state = None  # before the other one comes in: memory for one, not for two
-            folder = self.orders.checkpoints / record.load
-            self.state = load_shard(folder, self.plan, where, dtype, self.device)
-            return 0
-        if record.step == 0:
-            if self.state is None or (self.state.degree, self.state.label) != where:
-                seed = self.job.run.seed
-                self.state = initial_state(self.plan, where, seed, dtype, self.device)
-            return 0
-        held = self.state if self.orders.gpu in record.holdings else None
-        received, count = self._exchange_units(record, connector, held, compute)
-        self.state = recut(held or self._like(), self.plan, where, record.step, received)
-        return count
-
-    def _exchange_units(
-        self,
-        record: Record,
-        connector: Connector,
-        held: ShardState | None,
-        compute: Group | None,
-    ) -> tuple[Received, int]:
-        """Send and receive what the plan says; (what was received, its bytes). What moves inside a
-        replica uses the group that is there already."""
-        me, placement = self.orders.gpu, record.placement
-        crews = {entry.replica: entry.gpus for entry in placement.replicas}
-        replicas = {member.gpu: member.replica for member in placement.members()}
-        inside, others = split_by_replica(transfer_of(self.plan, record), replicas)
-        received: dict[tuple[str, int], tuple[torch.Tensor, ...]] = {}
-        count = 0
-        mine = inside.get(replicas.get(me, -1))
-        if mine is not None and compute is not None:
-            route = TransferRoute(self.plan, mine, crews[replicas[me]], me)
-            units, count = transfer(route, held, compute, self._like())
-            received.update(units)
-        gpus = participants(others)
-        if me in gpus:
-            group = connector.open("transfer", gpus.index(me), len(gpus))
-            route = TransferRoute(self.plan, others, gpus, me)
-            units, more = transfer(route, held, group, self._like())
-            received.update(units)
-            count += more
-        return received, count
-
-    def _like(self) -> torch.Tensor:
-        """Nothing, of the job's dtype on this rank's device."""
-        return torch.empty(0, dtype=DTYPES[self.job.run.dtype], device=self.device)
-
-    def _held(self) -> ShardState:
-        assert self.state is not None
-        return self.state
-
-    def _report(self) -> Report:
-        if self.state is None:
-            return Report(self.orders.gpu, step=-1, degree=0, label=0)
-        state = self.state
-        return Report(self.orders.gpu, state.step, state.degree, state.label)
 
     def _connect_board(self) -> Board:
         orders = self.orders
@@ -341,6 +287,7 @@ class Worker:
     def _after_step(self, session: Session, record: Record, step: int) -> None:
         assert self.cycle is not None
         assert self.cycle.pending is not None
+        self.reaper.drop()
         self.keeper.note(record, self.cycle.pending[2], self.cycle.rank.validated)
         if self.job.run.check_units:
             hashes = audit.dumps(audit.unit_hashes(session.state))
@@ -364,7 +311,7 @@ class Worker:
     def rescue(self) -> None:
         """Write what this rank holds, and what it would hold if the step that it has voted for was
         committed: whoever puts the pieces together knows which of the two counts."""
-        cycle, state = self.cycle, self.state
+        cycle, state = self.cycle, self.holding.state
         if state is None or not self.job.checkpoint.final or (cycle is not None and cycle.torn):
             return
         current = cycle if cycle is not None and cycle.session.state is state else None

@@ -30,7 +30,6 @@ from nonuniform.protocol.regroup import Position, next_record, transfer_of
 from nonuniform.reshard.transfer import UnitMove
 from nonuniform.train.membership import Record, Report
 from nonuniform.train.session import job_plan
-from nonuniform.train.transfer import participants
 
 STEPS = 3  # of each generation
 DEGREE = 4
@@ -117,7 +116,7 @@ def damaged(pool: Pool, gpu: str, wrong: str) -> dict[str, Arrival]:
     """The transfer after the loss of GPU 1/1, in which something goes wrong at `gpu`."""
     job = job_of(LOSING)
     record = records_of(job, ONE)[1]
-    gpus = participants(transfer_of(job_plan(job), record))
+    gpus = transfer_of(job_plan(job), record).gpus()
     orders = [DamageOrder(job, one, record, wrong if one == gpu else "") for one in gpus]
     return dict(zip(gpus, pool.run(receive, orders), strict=True))
 

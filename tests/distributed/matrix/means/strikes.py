@@ -29,7 +29,6 @@ from nonuniform.train.keeper import Keeper
 from nonuniform.train.membership import Board
 from nonuniform.train.progress import Progress
 from nonuniform.train.session import Session
-from nonuniform.train.transfer import participants
 from nonuniform.train.worker import Worker, WorkerOrders, live
 
 MEMORY_CGROUPS = Path("/sys/fs/cgroup/memory")
@@ -139,9 +138,9 @@ class Striker:
         replicas = {m.gpu: m.replica for m in self.record.placement.members()}
         moves = transfer_of(self.worker.plan, self.record)
         _, others = split_by_replica(moves, replicas)
-        if self.gpu in participants(others):
+        if self.gpu in others.gpus():
             return "transfer"
-        return "compute" if self.gpu in participants(moves) else ""
+        return "compute" if self.gpu in moves.gpus() else ""
 
     # --- how
 

@@ -28,7 +28,7 @@ from nonuniform.train.groups import Group, Reduction
 from nonuniform.train.membership import Record
 from nonuniform.train.session import DTYPES, Session, job_plan, open_groups, open_session
 from nonuniform.train.state import Received, ShardState, initial_state, recut
-from nonuniform.train.transfer import TransferRoute, participants, transfer
+from nonuniform.train.transfer import TransferRoute, transfer
 
 CPU = torch.device("cpu")
 
@@ -79,7 +79,7 @@ def _settle(
     else:
         held = state if order.gpu in record.holdings else None
         received: Received = {}
-        gpus = participants(transfer_of(plan, record))
+        gpus = transfer_of(plan, record).gpus()
         if order.gpu in gpus:
             group = open_one("transfer", gpus.index(order.gpu), len(gpus))
             received, _ = transfer(_route(plan, record, order.gpu), held, group, like)
@@ -91,7 +91,7 @@ def _settle(
 
 def _route(plan: ModelPlan, record: Record, gpu: str) -> TransferRoute:
     moves = transfer_of(plan, record)
-    return TransferRoute(plan, moves, participants(moves), gpu)
+    return TransferRoute(plan, moves, moves.gpus(), gpu)
 
 
 def _own(record: Record, member: Member) -> slice:

@@ -136,7 +136,8 @@ def _serve(pipe: Any, index: int, port: int) -> None:
             seat = Seat(index, dist.PrefixStore(f"run{run}", store))
             pipe.send(_answer(function, seat, argument))
             del argument
-            reaper.drop(seat.groups)
+            reaper.take(seat.groups)
+            reaper.drop()
     except (EOFError, ConnectionError):
         os._exit(0)
 
