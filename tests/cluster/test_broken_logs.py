@@ -118,6 +118,12 @@ def test_an_empty_file_is_named(tmp_path: Path, text: str) -> None:
         assert complaint(path) == f"{name}: the file is empty"
 
 
+@pytest.mark.parametrize("text", ['""', '"",""\n', '" "\n\n""\n', '"\n"\n'])
+def test_a_file_of_nothing_but_quotes_is_empty(tmp_path: Path, text: str) -> None:
+    (tmp_path / "log.csv").write_text(text)
+    assert complaint(tmp_path / "log.csv") == "log.csv: the file is empty"
+
+
 def test_a_file_without_rows_is_named(tmp_path: Path) -> None:
     assert complaint(csv(tmp_path, [])) == "log.csv: the file has no rows"
     (tmp_path / "log.json").write_text("[]")

@@ -114,6 +114,8 @@ def _quoted(path: Path, lines: Sequence[str], form: LogFormat, findings: Finding
                 column.append(row[at])
     except csv.Error as error:
         raise BadInput(f"{path}: the row in line {before + 1} is no CSV: {error}") from error
+    if not header:
+        raise BadInput(f"{path}: the file is empty")
     return _texts(numbers, dict(zip(places, columns, strict=True)))
 
 
