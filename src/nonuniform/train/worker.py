@@ -193,7 +193,8 @@ class Worker:
             pass
         if self._orphan.is_set():
             raise GenerationDead("the launcher is gone")
-        # The last references to the groups go here: dropped by this thread they would block it.
+        # The buffers go at once, for the next generation needs their memory. The groups stay in
+        # `kept`: were their last references dropped by this thread, it would block.
         self.cycle = None
         self.holding.let_groups_go()
         self.reaper.take(kept)
@@ -261,7 +262,6 @@ class Worker:
             holding.model,
         )
         holding.model = session.model
-        kept.append(session)
         done = time.monotonic()
         self.board.settled(
             record.generation,
