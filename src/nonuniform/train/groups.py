@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import datetime
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -118,15 +119,37 @@ def open_group(store: Any, name: str, rank: int, size: int, alarm: Alarm, fabric
     return TorchGroup(backend, rank, size, alarm)
 
 
-class PendingGroup:
+class CarriedGroup(ABC):
+    """A rank's place in a group; `_carrier` is the group that carries out what is called on it."""
+
+    def __init__(self, rank: int, size: int) -> None:
+        self.rank = rank
+        self.size = size
+
+    @abstractmethod
+    def _carrier(self) -> Group: ...
+
+    def all_reduce(self, tensor: torch.Tensor, op: Reduction = "sum") -> None:
+        self._carrier().all_reduce(tensor, op)
+
+    def exchange(
+        self,
+        received: torch.Tensor,
+        sent: torch.Tensor,
+        received_counts: Sequence[int],
+        sent_counts: Sequence[int],
+    ) -> None:
+        self._carrier().exchange(received, sent, received_counts, sent_counts)
+
+
+class PendingGroup(CarriedGroup):
     """A group that is being connected in a thread: whoever uses it first waits for it.
 
     The forward pass begins while the groups that only the backward pass needs are on their way.
     """
 
     def __init__(self, rank: int, size: int, alarm: Alarm) -> None:
-        self.rank = rank
-        self.size = size
+        super().__init__(rank, size)
         self._alarm = alarm
         self._lock = threading.Lock()
         self._waiting: list[threading.Event] = []
@@ -145,19 +168,7 @@ class PendingGroup:
             event.set()
         return self._failure is None
 
-    def all_reduce(self, tensor: torch.Tensor, op: Reduction = "sum") -> None:
-        self._connected().all_reduce(tensor, op)
-
-    def exchange(
-        self,
-        received: torch.Tensor,
-        sent: torch.Tensor,
-        received_counts: Sequence[int],
-        sent_counts: Sequence[int],
-    ) -> None:
-        self._connected().exchange(received, sent, received_counts, sent_counts)
-
-    def _connected(self) -> Group:
+    def _carrier(self) -> Group:
         if self._group is None and self._failure is None:
             self._alarm.sleep_until(self._arm)
         if self._failure is not None:

@@ -24,8 +24,9 @@ from nonuniform.layout.cuts import ModelPlan
 from nonuniform.placement.placement import Member
 from nonuniform.protocol.regroup import transfer_of
 from nonuniform.train import transfer as transfer_module
-from nonuniform.train.groups import Group, Reduction
+from nonuniform.train.groups import Group
 from nonuniform.train.membership import Record
+from nonuniform.train.relay import Relay
 from nonuniform.train.session import DTYPES, Session, job_plan, open_groups, open_session
 from nonuniform.train.state import Received, ShardState, initial_state, recut
 from nonuniform.train.transfer import TransferRoute, transfer
@@ -153,23 +154,10 @@ def _lie(part: Tensor) -> int:
     return _true_checksum(part) ^ (1 if part.numel() else 0)
 
 
-@dataclass
-class _NoisyGroup:
+class _NoisyGroup(Relay):
     """Changes the last bit of one element of the first message that is received."""
 
-    inner: Group
-    quiet: bool = False
-
-    @property
-    def rank(self) -> int:
-        return self.inner.rank
-
-    @property
-    def size(self) -> int:
-        return self.inner.size
-
-    def all_reduce(self, tensor: Tensor, op: Reduction = "sum") -> None:
-        self.inner.all_reduce(tensor, op)
+    quiet = False
 
     def exchange(
         self,
@@ -178,7 +166,7 @@ class _NoisyGroup:
         received_counts: Sequence[int],
         sent_counts: Sequence[int],
     ) -> None:
-        self.inner.exchange(received, sent, received_counts, sent_counts)
+        super().exchange(received, sent, received_counts, sent_counts)
         if not self.quiet:
             received[len(received) // 2] ^= 1
         self.quiet = True
