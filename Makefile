@@ -12,7 +12,7 @@ CORE := $(VENV)/core
 
 help:
 	@echo "make demo    train, lose GPUs on the way, get them back, and look at the result"
-	@echo "make test    the tests (make soak: the long ones)"
+	@echo "make test    the tests (make soak: the long ones and the whole failure matrix)"
 	@echo "make check   style, types, who imports whom, and the core without torch"
 	@echo "make bench   how long things take on this machine"
 	@echo "make setup   only the environment in $(VENV); make clean removes it"
@@ -38,7 +38,7 @@ test: $(READY)
 	$(BIN)/python -m pytest
 
 soak: $(READY)
-	$(BIN)/python -m pytest -m soak
+	$(BIN)/python -m pytest -m "soak or matrix"
 
 check: $(READY)
 	$(BIN)/python -m ruff check .

@@ -17,6 +17,7 @@ def _cases() -> list[Any]:
     ]
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("cell", _cases())
 def test_cell(
     lab: Any, elastic: Any, reference: Any, request: pytest.FixtureRequest, cell: Cell

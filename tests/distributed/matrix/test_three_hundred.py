@@ -150,7 +150,8 @@ def test_three_hundred_failures_and_returns(
         "parallel": {**JOB["parallel"], "degree": degree},
         "run": {"steps": STEPS, "val_every": 0},
     }
-    reference = lab.train(job_of(lab, **changes), bound_s=BOUND_S)
+    alone = {**changes, "parallel": {"replicas": 1, "degree": 1, "min_degree": 1}}
+    reference = lab.train(job_of(lab, **alone), bound_s=BOUND_S)  # one process, one memory
     assert reference.status == 0, reference.stderr
     siege = Siege(draw, degree)
     before: set[int] = set()
