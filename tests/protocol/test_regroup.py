@@ -320,13 +320,16 @@ def test_a_record_survives_the_store(down: set[str], validated: int) -> None:
 
 @settings(max_examples=40)
 @given(st.sets(st.sampled_from([r.gpu for r in full()]), max_size=3))
-def test_the_record_names_those_who_move_units_and_nobody_else(down: set[str]) -> None:
+def test_the_record_names_those_who_take_part_in_an_exchange(down: set[str]) -> None:
+    """Who sends or receives, and of a replica inside which units move the whole crew."""
     try:
         record = record_of(cluster(*down), full(*down))
     except RunFailed:
         return
-    moves = transfer_of(PLAN, record).moves
-    assert set(record.moving) == {gpu for move in moves for gpu in (move.source, move.target)}
+    moves = transfer_of(PLAN, record)
+    crews = [set(entry.gpus) for entry in record.placement.replicas]
+    inside = [c for c in crews if any({m.source, m.target} <= c for m in moves.moves)]
+    assert set(record.moving) == set(moves.gpus()).union(*inside)
     assert list(record.moving) == sorted(record.moving)
 
 

@@ -31,8 +31,8 @@ class Record:
     `home`: gpu -> replica it worked in. At step 0 state comes from the seed, and where `load` names
     a checkpoint from there: then nobody holds anything. `lives`: gpu -> life of every process that
     the generation knows, so that one that was given up, and runs all the same, can tell.
-    `task`: to train; to write a checkpoint of `holdings`; to end. `moving`: the GPUs that send or
-    receive units; nobody else need work out which.
+    `task`: to train; to write a checkpoint of `holdings`; to end. `moving`: the GPUs that
+    take part in an exchange of units; nobody else need work out which move.
     """
 
     generation: int

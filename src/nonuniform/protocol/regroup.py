@@ -18,7 +18,13 @@ from nonuniform.placement.ntp import NtpOptions, next_placement
 from nonuniform.placement.placement import Placement
 from nonuniform.protocol.record import Position, Record, Report, UnitsLost
 from nonuniform.reshard.labels import assign_labels
-from nonuniform.reshard.transfer import Target, TransferPlan, holders, plan_transfer
+from nonuniform.reshard.transfer import (
+    Target,
+    TransferPlan,
+    holders,
+    plan_transfer,
+    split_by_replica,
+)
 
 
 def next_record(
@@ -67,7 +73,7 @@ def next_record(
     if position.step > 0 and not load:
         moves = transfer_of(plan, record)
         _check_nothing_lost(moves, position.step)
-        record = replace(record, moving=moves.gpus())
+        record = replace(record, moving=_take_part(moves, placement))
     return record, reason
 
 
@@ -125,8 +131,18 @@ def _check_nothing_lost(moves: TransferPlan, step: int) -> None:
         raise UnitsLost(f"after step {step} no living GPU holds these units: {names}{more}")
 
 
+def _take_part(moves: TransferPlan, placement: Placement) -> tuple[str, ...]:
+    """Who moves units; and where some move inside a replica its whole crew, whose group they use:
+    an exchange is for all ranks of a group, also for one that sends nothing."""
+    replicas = {member.gpu: member.replica for member in placement.members()}
+    inside, _ = split_by_replica(moves, replicas)
+    crews = {entry.replica: entry.gpus for entry in placement.replicas}
+    called = {gpu for replica in inside for gpu in crews[replica]}
+    return tuple(sorted(called.union(moves.gpus())))
+
+
 def transfer_of(plan: ModelPlan, record: Record) -> TransferPlan:
-    """The moves into a generation: the same on every rank that moves, and on the launcher."""
+    """The moves into a generation: the same on every rank that takes part, and on the launcher."""
     degrees = {entry.replica: entry.degree for entry in record.placement.replicas}
     targets = [
         Target(member.gpu, member.replica, degrees[member.replica], member.label)

@@ -80,6 +80,30 @@ def test_a_spare_takes_the_label_of_a_lost_gpu_and_the_returned_one_waits(
         assert row["sample_ids"] == expected["sample_ids"]
 
 
+def test_a_spare_takes_a_label_while_others_of_its_crew_have_nothing_to_send(
+    lab: Any, elastic: Any, reference: Any
+) -> None:
+    """Of degree 4 a label's units are in no other rank of the replica but for the norms, which one
+    rank sends; the exchange of a group is for all of its ranks."""
+    job = lab.job(parallel={"replicas": 2, "degree": 4, "spares": 1})
+    run = lab.train(job, fails=["1/1@4"])
+    assert run.status == 0, run.stderr
+    elastic.assert_same_training(run, reference)
+    assert {tuple(row["degrees"]) for row in run.steps} == {(4, 4)}
+    assert run.of_kind("stalled") == []
+    assert [event["gpu"] for event in run.of_kind("failed")] == ["1/1"]
+
+
+def test_several_spares_make_up_for_a_whole_replica(lab: Any, elastic: Any, reference: Any) -> None:
+    job = lab.job(parallel={"replicas": 2, "degree": 3, "min_degree": 3, "spares": 3})
+    run = lab.train(job, fails=["1/0@4", "1/1@4", "1/2@4"])
+    assert run.status == 0, run.stderr
+    elastic.assert_same_training(run, reference)
+    assert sorted(run.of_kind("generation")[-1]["placement"]["1"]) == ["2/0", "2/1", "2/2"]
+    assert run.steps[-1]["degrees"] == [3, 3]
+    assert all(len(pids) == 1 for pids in run.pids().values())
+
+
 def test_a_gpu_that_fails_again_and_again_is_kept_out_longer_each_time(
     lab: Any, elastic: Any, reference: Any
 ) -> None:
