@@ -284,3 +284,18 @@ def test_who_waits_says_so() -> None:
     with pytest.raises(GenerationDead):
         rung.sleep_until(never)
     assert not progress.beat().waiting
+
+
+def test_a_launcher_that_is_busy_has_its_time_to_say_why_a_peer_is_gone() -> None:
+    """Else a rank would take the end of its peer for its own, and be the next one lost."""
+    alarm = Alarm(60.0, grace_s=SOON_S)
+    thread, told = waiting(lambda: alarm.gone(RuntimeError("connection closed by peer")))
+    time.sleep(0.1)
+    assert thread.is_alive()
+    alarm.ring("0/1 failed")
+    thread.join(SOON_S)
+    assert isinstance(told[0], GenerationDead)
+    start = time.monotonic()
+    own = RuntimeError("no file descriptors")
+    assert Alarm(60.0, grace_s=0.05).gone(own) is own
+    assert time.monotonic() - start < SOON_S

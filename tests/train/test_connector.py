@@ -147,3 +147,19 @@ def test_a_relay_keeps_no_group_that_is_to_be_dropped() -> None:
 
 def _nothing() -> torch.Tensor:
     return torch.empty(0)
+
+
+def test_who_waits_for_a_group_is_told_when_no_client_can_be_had() -> None:
+    """Untold it would be taken for a rank that waits for others, and never be named."""
+    office = Office()
+
+    def refuse() -> Any:
+        raise OSError("too many open files")
+
+    office.clients = Clients(refuse, again=True)
+    connector = office.connector()
+    groups = [connector.open_later(f"reshard/{index}", 0, 2) for index in range(2)]
+    connector.begin_later()
+    for group in groups:
+        with pytest.raises(OSError, match="too many open files"):
+            group.all_reduce(torch.ones(1))

@@ -62,7 +62,7 @@ def cycle_of(
         windows=windows,  # type: ignore[arg-type]
         device=torch.device("cpu"),
         board=board,
-        patience_s=0.2,
+        look_s=0.2,
     )
     record = Record(3, PLACEMENT, step, validated, "digest", {}, {})
     session: Any = SimpleNamespace(

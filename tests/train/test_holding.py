@@ -7,13 +7,15 @@ from pathlib import Path
 
 import pytest
 import torch
-from standins.shards import KV_GROUPS, plan_of
+from standins.checkpoints import ranks, save
+from standins.shards import KV_GROUPS, cut, plan_of, same_bits, some_whole
 
 from nonuniform.cluster.health import ClusterState
 from nonuniform.cluster.topology import Gpu
 from nonuniform.placement.ntp import NtpOptions
 from nonuniform.protocol.record import Position, Record, Report
 from nonuniform.protocol.regroup import next_record
+from nonuniform.train.checkpoint.shelf import Shelf
 from nonuniform.train.cut import cut_llama
 from nonuniform.train.groups import Group, SoloGroup
 from nonuniform.train.holding import Holding
@@ -96,3 +98,28 @@ def test_between_generations_the_model_holds_no_group() -> None:
     with pytest.raises(AssertionError, match="between two generations"):
         holding.model.group.all_reduce(torch.ones(1))
     holding_of("0/2").let_groups_go()
+
+
+def test_between_generations_the_model_keeps_no_gradients() -> None:
+    """They lie in buckets of a generation that is over."""
+    holding = started("0/1")
+    assert holding.model is not None
+    for parameter in holding.model.parameters.values():
+        parameter.grad = torch.ones_like(parameter)
+    holding.let_groups_go()
+    assert all(p.grad is None for p in holding.model.parameters.values())
+
+
+def test_a_shard_that_takes_long_to_read_or_to_make_is_no_hang(tmp_path: Path) -> None:
+    signs: list[int] = []
+    holding = replace(holding_of("0/1"), working=lambda: signs.append(1))
+    settle(holding, record_of(0))
+    assert len(signs) == len(PLAN.tensors)
+    whole = some_whole(PLAN, seed=2)
+    saved = save(Shelf(tmp_path, 2), PLAN, whole, ranks(4, 4), STEP)
+    signs.clear()
+    holding = replace(holding, checkpoints=tmp_path, state=None, model=None)
+    settle(holding, replace(record_of(STEP), load=saved.path.name))
+    assert holding.state is not None
+    assert same_bits(holding.state, cut(PLAN, whole, 4, 1, STEP))
+    assert len(signs) >= 3 * len(PLAN.tensors)

@@ -360,3 +360,22 @@ def test_a_checkpoint_of_what_is_left_is_whole(board: Board, shelf: Shelf, saver
         board.say_part(5, 6, gpu, {"part": part.to_json()})
     assert come_to(saver) == [Result(5, 6, "step-00000006", "")]
     assert cut(PLAN, WHOLE, 3, 0, 6).step == 6
+
+
+def test_what_everybody_goes_back_to_is_not_removed_by_one_that_ends_late(
+    board: Board, tmp_path: Path
+) -> None:
+    """One checkpoint is kept, and while the ranks read it a newer one comes to an end."""
+    shelf = Shelf(tmp_path / "checkpoints", 1)
+    saver = Saver(board, shelf, identity(), PLAN)
+    save(shelf, PLAN, WHOLE, HELD, 3)
+    saver.expect(1, Position(6, 0), GPUS)
+    found, _ = look(saver, patience_s=0.0)
+    assert found.name == "step-00000003"
+    write(board, shelf, 1, 6, GPUS)
+    assert come_to(saver)[0].problem == ""
+    assert shelf.steps() == (3, 6)
+    saver.expect(2, Position(4, 0), GPUS)  # they have read it, and gone on
+    write(board, shelf, 2, 4, GPUS)
+    assert come_to(saver)[0].problem == ""
+    assert shelf.steps() == (4,)

@@ -42,7 +42,7 @@ def board() -> Board:
 
 
 def vital() -> Vital:
-    return Vital("0/1", 2, Progress(), 0.02, SOON_S)
+    return Vital("0/1", 2, Progress(), 0.02, SOON_S, SOON_S)
 
 
 @pytest.fixture
@@ -58,6 +58,21 @@ def test_the_alarm_of_a_generation_rings_when_it_ends(board: Board, watch: Watch
         board.end_generation(generation, f"reason {generation}")
         with pytest.raises(GenerationDead, match=f"^reason {generation}$"):
             alarm.sleep_until(lambda event: None)
+
+
+def test_a_launcher_that_has_failed_is_as_good_as_gone(board: Board) -> None:
+    """Whether it had ended the generation already, or not."""
+    for ended in (False, True):
+        gone = threading.Event()
+        watch = Watch(Board(board.store), 1, vital(), gone.set)
+        if ended:
+            board.end_generation(1, "reason 1")
+            wait_ringing(watch.alarm(1))
+        assert not gone.is_set()
+        board.abandon(1)
+        assert gone.wait(SOON_S)
+        for number in (1, 2):
+            board.store.delete_key(f"g{number}/over")
 
 
 def test_generations_that_ended_before_one_looked_are_known_to_be_over(

@@ -10,18 +10,16 @@ Knows nothing of groups, stores or who decides that a generation is dead.
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 from nonuniform.errors import NonuniformError
+from nonuniform.train.mutter import mutter
 from nonuniform.train.progress import Progress
 
 T = TypeVar("T")
-GRACE_S = (
-    10.0  # the launcher sees a death within milliseconds, a machine under load within a second
-)
+GRACE_S = 10.0  # the launcher sees a death in milliseconds, on a busy machine in a second
 
 
 class GenerationDead(NonuniformError):
@@ -29,10 +27,14 @@ class GenerationDead(NonuniformError):
 
 
 class Alarm:
-    """Set once per generation by its watchdog; wakes every waiter at once."""
+    """Set once per generation by its watchdog; wakes every waiter at once. `patience_s`: how long
+    others are waited for; `grace_s`: how long the launcher may take to say why a peer is gone."""
 
-    def __init__(self, patience_s: float, progress: Progress | None = None) -> None:
+    def __init__(
+        self, patience_s: float, progress: Progress | None = None, grace_s: float = GRACE_S
+    ) -> None:
         self.patience_s = patience_s
+        self.grace_s = grace_s
         self.progress = progress or Progress()
         self._lock = threading.Lock()
         self._waiters: set[threading.Event] = set()
@@ -131,8 +133,8 @@ class Alarm:
     def gone(self, error: RuntimeError) -> RuntimeError:
         """A connection broke: sleep until the alarm says why. If it says nothing, the error was
         this rank's own (no memory, no file descriptors) and is returned to be raised."""
-        sys.stderr.write(f"given up, waiting to hear why: {error}\n")
-        self._sleep(lambda event: None, min(self.patience_s, GRACE_S))
+        mutter(f"given up, waiting to hear why: {error}")
+        self._sleep(lambda event: None, min(self.patience_s, self.grace_s))
         return error
 
 

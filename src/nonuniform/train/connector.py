@@ -87,7 +87,12 @@ class Connector:
             threading.Thread(target=self._connect_later, name="connect", daemon=True).start()
 
     def _connect_later(self) -> None:
-        store = self._clients.take()
+        try:
+            store = self._clients.take()
+        except Exception as error:
+            for group, _ in self._later:
+                group.fail(error)
+            return
         whole = True
         for group, name in self._later:
             if self._alarm.ringing:

@@ -32,8 +32,8 @@ AfterStep = Callable[[Session, Record, int], None]
 
 @dataclass(frozen=True)
 class Desk:
-    """What a rank works with in every generation; `patience_s`: how long one look at the board may
-    take before the next."""
+    """What a rank works with in every generation; `look_s`: how long one look at the board may take
+    before the next."""
 
     gpu: str
     job: JobConfig
@@ -41,7 +41,7 @@ class Desk:
     windows: Windows
     device: torch.device
     board: Board
-    patience_s: float
+    look_s: float
 
 
 class Cycle:
@@ -161,7 +161,7 @@ class Cycle:
                 contextlib.suppress(torch.distributed.DistStoreError),
                 self.session.progress.waiting(),
             ):
-                return board.wait_outcome(generation, work, self.desk.patience_s)
+                return board.wait_outcome(generation, work, self.desk.look_s)
             # What was decided is forgotten once all have told what they hold: all but this rank,
             # so it was given up.
             if alarm.ringing and board.outcome(generation, work) is None:

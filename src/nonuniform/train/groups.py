@@ -162,11 +162,19 @@ class PendingGroup(CarriedGroup):
             self._group = open_one()
         except BaseException as error:
             self._failure = error
+        self._wake()
+        return self._failure is None
+
+    def fail(self, error: BaseException) -> None:
+        """It will never be connected: whoever uses it is told why."""
+        self._failure = error
+        self._wake()
+
+    def _wake(self) -> None:
         with self._lock:
             waiting, self._waiting = self._waiting, []
         for event in waiting:
             event.set()
-        return self._failure is None
 
     def _carrier(self) -> Group:
         if self._group is None and self._failure is None:

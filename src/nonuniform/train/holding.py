@@ -30,7 +30,8 @@ Open = Callable[[str, int, int], Group]
 
 @dataclass
 class Holding:
-    """`state`: the shard, None for a process that has none; `model`: around that very shard."""
+    """`state`: the shard, None for a process that has none; `model`: around that very shard.
+    `working`: called with every tensor that is read or made, for what takes long is no hang."""
 
     gpu: str
     plan: ModelPlan
@@ -38,6 +39,7 @@ class Holding:
     checkpoints: Path
     dtype: torch.dtype
     device: torch.device
+    working: Callable[[], object] = lambda: None
     state: ShardState | None = None
     model: CutModel | None = field(default=None, repr=False)
 
@@ -54,11 +56,13 @@ class Holding:
         if record.load:
             self.hold(None)  # before the other one comes in: memory for one, not for two
             folder = self.checkpoints / record.load
-            self.hold(load_shard(folder, self.plan, where, self.dtype, self.device))
+            whole = folder, self.plan, where, self.dtype, self.device
+            self.hold(load_shard(*whole, self.working))
             return 0
         if record.step == 0:
             if self.state is None or (self.state.degree, self.state.label) != where:
-                self.hold(initial_state(self.plan, where, self.seed, self.dtype, self.device))
+                begun = self.plan, where, self.seed, self.dtype, self.device
+                self.hold(initial_state(*begun, self.working))
             return 0
         held = self.state if self.gpu in record.holdings else None
         received, count = self._exchange_units(record, open_group, held, compute)
@@ -80,9 +84,12 @@ class Holding:
         self.state = state
 
     def let_groups_go(self) -> None:
-        """The model waits for the group of the next generation."""
+        """The model waits for the group of the next generation. Its gradients lie in the buckets of
+        the last one, which are not needed any more."""
         if self.model is not None:
             self.model.group.let_go()
+            for parameter in self.model.parameters.values():
+                parameter.grad = None
 
     def _exchange_units(
         self, record: Record, open_group: Open, held: ShardState | None, compute: Group | None

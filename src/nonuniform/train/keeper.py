@@ -11,9 +11,9 @@ from __future__ import annotations
 import queue
 import threading
 import time
-import traceback
 from collections import deque
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +23,25 @@ from nonuniform.protocol.commit import Vote
 from nonuniform.protocol.record import LoggedStep, Record
 from nonuniform.reshard.save_plan import UnitName, plan_save
 from nonuniform.reshard.transfer import holders
+from nonuniform.train.alarm import Alarm
 from nonuniform.train.checkpoint.part import Snapshot, all_units, take_snapshot, write_part
 from nonuniform.train.checkpoint.rescue import write_rescue
 from nonuniform.train.checkpoint.shelf import Shelf
 from nonuniform.train.membership import Board
+from nonuniform.train.mutter import mutter_exception
 from nonuniform.train.state import ShardState
 
 LOOK_S = 0.01
 REMEMBERED = 256  # votes of the last steps: the log of a launcher that died may lack some
+
+
+@dataclass(frozen=True)
+class _Job:
+    """What is to be written; `done` once it has been told, or cannot be."""
+
+    generation: int
+    snapshot: Snapshot
+    done: threading.Event = field(default_factory=threading.Event)
 
 
 class Keeper:
@@ -51,7 +62,7 @@ class Keeper:
         self._shelf = Shelf(folder, keep=1)  # only for its names
         self._board = board
         self._connect = connect
-        self._jobs: queue.SimpleQueue[Callable[[Board], None]] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[_Job] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._writing = 0
         self._steps: deque[tuple[Vote, Placement, int]] = deque(maxlen=REMEMBERED)
@@ -65,41 +76,29 @@ class Keeper:
             said = {"problem": f"GPU {self.gpu} was still writing the one before"}
             self._board.say_part(record.generation, step, self.gpu, said)
             return
-        snapshot = take_snapshot(state, units)
-        self._writing += 1
-        self._put(lambda board: self._write(board, record.generation, snapshot))
+        self._put(_Job(record.generation, take_snapshot(state, units)))
 
-    def save(self, record: Record, state: ShardState) -> None:
-        """A checkpoint that everybody waits for: the rank's part of what is left."""
+    def save(self, record: Record, state: ShardState, alarm: Alarm) -> None:
+        """A checkpoint that everybody waits for: the rank's part of what is left. GenerationDead
+        where it is given up, by a disk that does not answer for good."""
         units = self._units(record.holdings)
         if not units:
             return
-        done = threading.Event()
-        snapshot = take_snapshot(state, units)
-
-        def job(board: Board) -> None:
-            try:
-                self._write(board, record.generation, snapshot)
-            finally:
-                done.set()
-
-        self._writing += 1
+        job = _Job(record.generation, take_snapshot(state, units))
         self._put(job)
-        done.wait()
+        while not job.done.wait(LOOK_S):
+            alarm.check()
 
     def _units(self, holdings: Mapping[str, tuple[int, int]]) -> tuple[UnitName, ...]:
         return plan_save(self.plan, holders(holdings)).units.get(self.gpu, ())
 
-    def _write(self, board: Board, generation: int, snapshot: Snapshot) -> None:
+    def _write(self, board: Board, job: _Job) -> None:
         try:
-            said = self.write(snapshot, generation)
+            said = self.write(job.snapshot, job.generation)
         except Exception as error:  # untold, the launcher would wait for the part for good
-            traceback.print_exc()
+            mutter_exception()
             said = {"problem": f"GPU {self.gpu}: {type(error).__name__}: {error}"}
-        try:
-            board.say_part(generation, snapshot.step, self.gpu, said)
-        finally:
-            self._writing -= 1  # only now may the process leave
+        board.say_part(job.generation, job.snapshot.step, self.gpu, said)
 
     def finish(self, patience_s: float) -> None:
         """Return when nothing is being written any more."""
@@ -116,19 +115,25 @@ class Keeper:
         except OSError as error:
             return {"problem": f"GPU {self.gpu}: {error.strerror or error}"}
 
-    def _put(self, job: Callable[[Board], None]) -> None:
+    def _put(self, job: _Job) -> None:
+        self._writing += 1
         if self._thread is None:
             self._thread = threading.Thread(target=self._work, name="keeper", daemon=True)
             self._thread.start()
         self._jobs.put(job)
 
     def _work(self) -> None:
-        board = self._connect()
+        board: Board | None = None
         while True:
+            job = self._jobs.get()
             try:
-                self._jobs.get()(board)
-            except Exception:  # the launcher is gone: nobody is left to tell
-                traceback.print_exc()
+                board = board or self._connect()
+                self._write(board, job)
+            except Exception:  # the launcher is gone, or no connection is to be had now
+                mutter_exception()
+            finally:
+                self._writing -= 1  # only now may the process leave
+                job.done.set()
 
     # --- the launcher is gone
 

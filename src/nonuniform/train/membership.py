@@ -38,6 +38,8 @@ from nonuniform.protocol.record import Record, Report, Settled
 from nonuniform.protocol.vital import Beat
 from nonuniform.train.seal import Forged, SealedStore, Store
 
+ABANDONED = "the launcher has failed"  # as the end of a generation: the end of all
+
 
 class Board:
     """Typed keys over a store. One object per thread: a client blocks while it waits.
@@ -64,6 +66,12 @@ class Board:
     def wait_end(self, generation: int, timeout_s: float) -> str:
         self._wait(f"g{generation}/over", timeout_s)
         return self.store.get(f"g{generation}/over").decode()
+
+    def abandon(self, generation: int) -> None:
+        """Tell everybody that the launcher can go on no longer, as if it was gone: whichever of
+        the two ends they wait for."""
+        for number in (generation, generation + 1):
+            self.end_generation(number, ABANDONED)
 
     def request_pause(self, generation: int) -> None:
         self.store.set(f"g{generation}/pause", "1")

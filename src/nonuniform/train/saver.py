@@ -98,6 +98,7 @@ class Saver:
 
     def expect(self, generation: int, position: Position, gpus: Collection[str]) -> None:
         """The ranks `gpus` are writing a checkpoint of `position`."""
+        self._shelf.being_read = False  # there was a commit since
         limit_s = time.monotonic() + self._patience_s
         self._attempts.append(Attempt(generation, position, set(gpus), limit_s))
 
@@ -131,6 +132,7 @@ class Saver:
     def recall(self, patience_s: float) -> None:
         """Look for the newest checkpoint that can be read; `recalled` has it later. Those that are
         being written are waited for, so that as few steps as possible are lost."""
+        self._shelf.being_read = True
         self._recall = _Recall(time.monotonic() + patience_s)
 
     def recalled(self) -> tuple[Found, Rejected] | None:

@@ -7,7 +7,7 @@ Knows nothing of modules, gradients or groups.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -45,13 +45,20 @@ class ShardState:
 
 
 def initial_state(
-    plan: ModelPlan, where: tuple[int, int], seed: int, dtype: torch.dtype, device: torch.device
+    plan: ModelPlan,
+    where: tuple[int, int],
+    seed: int,
+    dtype: torch.dtype,
+    device: torch.device,
+    working: Callable[[], object] = lambda: None,
 ) -> ShardState:
-    """The shard of `where` = (degree, label) before the first step."""
+    """The shard of `where` = (degree, label) before the first step; `working` is called with every
+    tensor."""
     degree, label = where
     layers = 1 + max((_layer(tensor.name) for tensor in plan.tensors), default=0)
     matrices: Matrices = {}
     for tensor in plan.tensors:
+        working()
         rows = plan.local_rows(tensor, degree, label)
         values = initial_rows(tensor, rows, seed, layers)
         # Not from_numpy(...).to(...): an empty array's strides are 0, and torch would keep them.

@@ -2,7 +2,8 @@
 
 In: board clients of their own (a client blocks while it waits). Out: one alarm per generation, and
 beats on the board that say what the main thread is doing. When the store itself is gone the
-launcher is gone, and nobody could tell the process anything any more: `when_orphaned` is called.
+launcher is gone, and nobody could tell the process anything any more: `when_orphaned` is called;
+also when the launcher says that it cannot go on.
 Knows nothing of what the main thread does.
 """
 
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 import torch.distributed as dist
 
 from nonuniform.train.alarm import Alarm
-from nonuniform.train.membership import Board
+from nonuniform.train.membership import ABANDONED, Board
 from nonuniform.train.progress import Progress
 from nonuniform.train.seal import Forged
 from nonuniform.train.spawn import leave_orphaned
@@ -34,13 +35,15 @@ def beat_interval_s(hang_timeout_s: float) -> float:
 
 @dataclass(frozen=True)
 class Vital:
-    """Whose signs of life are given, how often, and what the main thread says of itself."""
+    """Whose signs of life are given, how often, and what the main thread says of itself; the waits
+    of its alarms."""
 
     gpu: str
     life: int
     progress: Progress
     beat_s: float
     patience_s: float
+    grace_s: float
 
 
 class Watch:
@@ -67,7 +70,7 @@ class Watch:
             for old in [g for g in self._alarms if g < generation - 1]:
                 del self._alarms[old]
             vital = self._vital
-            fresh = Alarm(vital.patience_s, vital.progress)
+            fresh = Alarm(vital.patience_s, vital.progress, vital.grace_s)
             alarm = self._alarms.setdefault(generation, fresh)
         if self._closed is not None:
             alarm.ring(self._closed)
@@ -88,6 +91,9 @@ class Watch:
             except dist.DistStoreError:
                 continue  # nothing happened for a while
             except (RuntimeError, Forged):
+                self._when_orphaned()
+                return
+            if reason == ABANDONED:
                 self._when_orphaned()
                 return
             self.alarm(self._generation).ring(reason)

@@ -12,7 +12,6 @@ import os
 import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +25,7 @@ from nonuniform.layout.cuts import ModelPlan
 from nonuniform.placement.placement import Member
 from nonuniform.protocol.record import Record, Settled
 from nonuniform.train import audit
-from nonuniform.train.alarm import Alarm, GenerationDead
+from nonuniform.train.alarm import GRACE_S, Alarm, GenerationDead
 from nonuniform.train.checkpoint.identity import Identity
 from nonuniform.train.connector import Clients, Connector
 from nonuniform.train.cycle import Cycle, Desk
@@ -37,6 +36,7 @@ from nonuniform.train.holding import Holding
 from nonuniform.train.keeper import Keeper
 from nonuniform.train.lock import RunLock
 from nonuniform.train.membership import Board, connect_board, connect_store
+from nonuniform.train.mutter import mutter, mutter_exception
 from nonuniform.train.progress import Progress
 from nonuniform.train.session import DTYPES, Session, job_plan, open_groups, open_session
 from nonuniform.train.spawn import ORPHANED, at_launcher_loss
@@ -47,6 +47,7 @@ DONE, FAILED, FENCED = 0, 1, 4
 LOST = (GenerationDead, torch.distributed.DistError)
 RESCUE_S = 30.0  # an orphan has this long to write what it holds
 ORPHAN_NOTICE_S = 2.0
+LOOK_S = 1.0  # a wait on the board is looked up from that often
 
 
 class Fenced(NonuniformError):
@@ -75,6 +76,13 @@ class WorkerOrders:
         hang_timeout_s and says so; only if it does not either is a rank on its own."""
         return 2 * self.job.run.hang_timeout_s + 10.0
 
+    @property
+    def grace_s(self) -> float:
+        """How long a rank that has lost a peer waits to hear why. A launcher may stand still for a
+        while, when its disk does; but what is this rank's own fault must come up before everybody
+        is taken to wait for everybody."""
+        return max(GRACE_S, self.job.run.hang_timeout_s / 2)
+
 
 def worker_main(orders: WorkerOrders) -> None:
     """The whole life of a process; ends it with a status."""
@@ -92,17 +100,18 @@ def live(orders: WorkerOrders, kind: Callable[[WorkerOrders, Board], Worker]) ->
         worker = kind(orders, board)
         worker.run()
     except Fenced as error:
-        sys.stderr.write(f"{error}\n")
+        mutter(str(error))
         status = FENCED
     except Exception as error:
         if worker is not None and isinstance(error, LOST) and worker.is_orphan():
             worker.rescue()
             status = ORPHANED
         else:
-            traceback.print_exc()
             board.last_words(orders.gpu, orders.life, f"{type(error).__name__}: {error}")
+            mutter_exception()
             status = FAILED
-    sys.stdout.flush()
+    with contextlib.suppress(OSError):
+        sys.stdout.flush()
     # Not sys.exit: threads of abandoned collectives would be waited for.
     os._exit(status)
 
@@ -124,6 +133,7 @@ class Worker:
             checkpoints=orders.checkpoints,
             dtype=DTYPES[orders.job.run.dtype],
             device=self.device,
+            working=lambda: self.progress.at("loading"),
         )
         self.cycle: Cycle | None = None
         self.fabric = fabric_for(self.device, orders.address)
@@ -136,7 +146,14 @@ class Worker:
         at_launcher_loss(self._orphaned)
         run = orders.job.run
         beat_s = beat_interval_s(run.hang_timeout_s)
-        vital = Vital(orders.gpu, orders.life, self.progress, beat_s, orders.patience_s)
+        vital = Vital(
+            gpu=orders.gpu,
+            life=orders.life,
+            progress=self.progress,
+            beat_s=beat_s,
+            patience_s=orders.patience_s,
+            grace_s=orders.grace_s,
+        )
         self.watch = Watch(self._connect_board(), orders.after + 1, vital, self._orphaned)
         self.pulse = Pulse(self._connect_board(), vital, self._orphaned)
         self.desk = Desk(
@@ -146,7 +163,7 @@ class Worker:
             windows=job_windows(self.job, orders.corpus),
             device=self.device,
             board=board,
-            patience_s=orders.patience_s,
+            look_s=LOOK_S,
         )
 
     # --- what a test may replace
@@ -184,7 +201,7 @@ class Worker:
         kept: list[Any] = []
         try:
             if record.task == "save":
-                self._save(record)
+                self._save(record, alarm)
             elif member is None:
                 self._lend(record, alarm, kept)
             else:
@@ -209,13 +226,13 @@ class Worker:
         elif life is not None or self._placed:
             raise Fenced(f"generation {record.generation} goes on without this process")
 
-    def _save(self, record: Record) -> None:
+    def _save(self, record: Record, alarm: Alarm) -> None:
         """Write what a checkpoint needs of this rank's shard."""
         state = self.holding.state
         if state is not None and self.orders.gpu in record.holdings:
             self.progress.at("checkpoint")
             with self.progress.waiting():  # for a disk; how long that may take is not ours to say
-                self.keeper.save(record, state)
+                self.keeper.save(record, state, alarm)
 
     def _lend(self, record: Record, alarm: Alarm, kept: list[Any]) -> None:
         self.progress.at("transfer")
@@ -224,12 +241,13 @@ class Worker:
     def _next_record(self, generation: int) -> Record:
         """Spares may wait for days; the watch notices if the launcher is gone."""
         self.progress.at("record")
-        while True:
+        while not self._orphan.is_set():
             with (
                 contextlib.suppress(torch.distributed.DistStoreError),
                 self.progress.waiting(),
             ):
-                return self.board.wait_record(generation, self.orders.patience_s)
+                return self.board.wait_record(generation, LOOK_S)
+        raise GenerationDead("the launcher is gone")
 
     def _take_part(self, record: Record, member: Member, alarm: Alarm, kept: list[Any]) -> None:
         """Settle and work until the generation ends."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import io
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -34,8 +34,10 @@ def load_shard(
     where: tuple[int, int],
     dtype: torch.dtype,
     device: torch.device,
+    working: Callable[[], object] = lambda: None,
 ) -> ShardState:
-    """The shard of `where` = (degree, label). RunFailed where the checkpoint does not have it."""
+    """The shard of `where` = (degree, label). RunFailed where the checkpoint does not have it.
+    `working` is called with every piece that is read: the whole may take minutes."""
     if isinstance(checkpoint, Path):
         try:
             checkpoint = Checkpoint(checkpoint, read_manifest(checkpoint))
@@ -45,7 +47,7 @@ def load_shard(
     for item in checkpoint.manifest.items:
         by_name.setdefault(item.fqn, []).append(item)
     matrices: Matrices = {}
-    with _Files(checkpoint.path) as files:
+    with _Files(checkpoint.path, working) as files:
         for tensor in plan.tensors:
             rows = plan.local_rows(tensor, *where)
             slots = []
@@ -63,8 +65,9 @@ def load_shard(
 class _Files:
     """Open files of one checkpoint, read by pieces whose checksums are verified."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, working: Callable[[], object]) -> None:
         self._folder = folder
+        self._working = working
         self._open: dict[str, IO[bytes]] = {}
 
     def __enter__(self) -> _Files:
@@ -76,6 +79,7 @@ class _Files:
 
     def read(self, item: Item) -> Tensor:
         path = self._folder / item.file
+        self._working()
         try:
             if item.file not in self._open:
                 self._open[item.file] = open(path, "rb")  # noqa: SIM115 (closed in __exit__)

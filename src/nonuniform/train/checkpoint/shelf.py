@@ -75,12 +75,14 @@ def _name(step: int) -> str:
 
 
 class Shelf:
-    """The newest `keep` checkpoints of one run."""
+    """The newest `keep` checkpoints of one run; `being_read`: ranks go on from one of them, and
+    until that is over an attempt that ends late removes none."""
 
     def __init__(self, folder: Path, keep: int) -> None:
         assert keep >= 1, f"keep = {keep}"
         self.folder = folder
         self.keep = keep
+        self.being_read = False
 
     def part_folder(self, step: int, generation: int = 0) -> Path:
         """Where the parts of a checkpoint are written. Attempts of different generations never meet
@@ -119,7 +121,8 @@ class Shelf:
         manifest = _describe(folder, Description(step, validated, identity), parts)
         self._publish(step, folder)
         replace_link(self.folder / LATEST, _name(step))
-        self._prune(step)
+        if not self.being_read:
+            self._prune(step)
         return Checkpoint(self._path(step), manifest)
 
     def _publish(self, step: int, folder: Path) -> None:
