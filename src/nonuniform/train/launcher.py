@@ -33,8 +33,10 @@ from nonuniform.train.orders import Orders
 from nonuniform.train.recovery import Recovery
 from nonuniform.train.roster import JobSetup, Roster
 from nonuniform.train.saver import Result, Saver, savers
+from nonuniform.train.seal import Forged
 from nonuniform.train.slow import SlowRanks
 from nonuniform.train.watch import beat_interval_s
+from nonuniform.train.worker import RESCUE_S
 
 TICK_S = 0.003
 HEARING_TICK_S = 0.001
@@ -53,6 +55,11 @@ class Crew:
     saver: Saver
     orders: Orders
     interrupt: Interrupt
+
+
+def _is_verdict(error: Exception) -> bool:
+    """Whether it says that the state of the run is wrong: then nothing of it shall be kept."""
+    return isinstance(error, RunFailed) and not isinstance(error, Forged)
 
 
 class Launcher:
@@ -86,6 +93,10 @@ class Launcher:
             while self._over is None:
                 self._look_around()
             self._let_them_leave()
+        except Exception as error:
+            if not _is_verdict(error):
+                self._let_them_rescue()
+            raise
         finally:
             self.crew.roster.end(END_PATIENCE_S)
         if self._over.failed:
@@ -147,6 +158,15 @@ class Launcher:
             reason = f"interrupted by {interrupt.name}"
             self._feed(ev.Interrupted(reason, save=interrupt.count == 1))
 
+    def _let_them_rescue(self) -> None:
+        """This launcher has failed: the processes write what they hold, as if it was gone."""
+        roster = self.crew.roster
+        self.crew.board.abandon(self.state.record.generation)
+        limit_s = time.monotonic() + RESCUE_S
+        while roster.living and time.monotonic() < limit_s:
+            for process in roster.wait_dead(TICK_S):
+                roster.remove(process)
+
     def _let_them_leave(self) -> None:
         """The processes hear that it is over, finish what they write and end by themselves; where
         something went wrong only what is being written is waited for, and not for long."""
@@ -170,7 +190,14 @@ class Launcher:
 
     def _do_start(self, order: ev.Start) -> None:
         # The record that stands may speak of the process that was there before it.
-        life = self._start(order.gpu, after=self.state.record.generation)
+        try:
+            life = self._start(order.gpu, after=self.state.record.generation)
+        except (OSError, EOFError) as error:  # no memory, no process, no file is to be had now
+            life, words = self.crew.roster.lives[order.gpu], f"{type(error).__name__}: {error}"
+            reason = f"its process could not be started: {words}"
+            self._queue.append(ev.Started(order.gpu, life))
+            self._queue.append(ev.Ended(order.gpu, life, reason))
+            return
         self._queue.append(ev.Started(order.gpu, life))
 
     def _start(self, gpu: str, after: int) -> int:

@@ -6,7 +6,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from means.around import FAULT_STEP
 from means.bouts import (
+    AROUND,
     HANG_S,
     PRIOR,
     STEPS,
@@ -126,3 +128,22 @@ def test_the_clock_of_files_is_that_of_the_log(reference: Any) -> None:
     written_s = (reference.folder / "steps.jsonl").stat().st_mtime
     told_s = start_of(reference) + reference.steps[-1]["time_s"]
     assert abs(written_s - told_s) <= 0.2
+
+
+@pytest.mark.parametrize("prior", [[], ["0/2@3"]], ids=["whole", "hurt"])
+def test_a_launcher_that_fails_loses_no_more_than_one_that_is_killed(
+    lab: Any, elastic: Any, reference: Any, prior: list[str]
+) -> None:
+    """A fault of its own, and no checkpoint was ever made: the ranks write what they hold."""
+    out = lab.out()
+    job = job_of(lab, checkpoint={"every": 0, "final": True})
+    failing = (*AROUND[:2], "failing_launcher")
+    run = lab.train(job, fails=prior, out=out, around=failing)
+    assert run.status == 3, run.stderr
+    assert "MemoryError: no memory is left" in run.summary["reason"]
+    assert run.last_step() == FAULT_STEP - 1
+    again = lab.train(job, out=out, options=["--resume"])
+    assert again.status == 0, again.stderr
+    elastic.assert_same_training(again, reference, steps=STEPS)
+    (rescued,) = again.of_kind("rescued")
+    assert rescued["step"] >= FAULT_STEP

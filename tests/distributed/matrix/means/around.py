@@ -1,4 +1,5 @@
-"""Around the command line, in the process of the launcher: workers that strike, fences that fail.
+"""Around the command line, in the process of the launcher: workers that strike, fences that fail,
+a launcher that fails itself.
 
 In: nothing. Out: contexts in which `nonuniform train` runs. Knows nothing of what is struck.
 """
@@ -11,7 +12,9 @@ from collections.abc import Iterator
 
 from means.strikes import striking_main
 
+from nonuniform.protocol.events import WriteDown
 from nonuniform.train import run as train_run
+from nonuniform.train.launcher import Launcher
 from nonuniform.train.roster import Roster
 
 
@@ -40,3 +43,23 @@ def striking_without_fence() -> Iterator[None]:
             yield
     finally:
         Roster.fence = before  # type: ignore[method-assign]
+
+
+FAULT_STEP = 6
+
+
+@contextlib.contextmanager
+def failing_launcher() -> Iterator[None]:
+    """The launcher finds no memory when it is to write down a step."""
+    before = Launcher._HANDS[WriteDown]
+
+    def write_down(launcher: Launcher, order: WriteDown) -> None:
+        if order.work.step == FAULT_STEP:
+            raise MemoryError("no memory is left")
+        before(launcher, order)
+
+    Launcher._HANDS[WriteDown] = write_down
+    try:
+        yield
+    finally:
+        Launcher._HANDS[WriteDown] = before
