@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
-from means.bouts import JOB, fight, job_of, story
+from means.bouts import JOB, check_samples, fight, job_of, story
 from means.strikes import Strike, set_pace, strike_folder
 
 BLOWS = 300
@@ -171,6 +171,7 @@ def test_three_hundred_failures_and_returns(
     check_open_files(siege, strike_folder(run.folder))
     check_memory(siege)
     check_nothing_lost(run, reference)
+    check_samples(bout)
     left = {p.pid for p in elastic.session_members(siege.live.launcher)}
     assert left <= before, "processes of the run are left"
 

@@ -6,6 +6,7 @@ nothing of how the blow is dealt.
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import signal
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from means.cells import PRIOR, Cell
-from means.strikes import MEMORY_CGROUPS, Strike, mark_of, strike_folder
+from means.strikes import MEMORY_CGROUPS, SAMPLES, Strike, mark_of, strike_folder
 
 STEPS = 12
 BRIEF_STEPS = 9  # enough where nothing has to be written or to come back after the blow
@@ -138,6 +139,7 @@ def check_cell(bout: Bout, cell: Cell, elastic: Any, reference: Any) -> None:
     assert_same_validations(run, reference, elastic.TOLERANCE, steps_of(cell))
     struck = {gpu for gpu in cell.gpus if (bout.marks / mark_of(gpu)).exists()}
     assert struck == set(cell.gpus), story(bout)
+    check_samples(bout)
     check_who_went(bout, cell)
     check_pids(bout, cell)
     if cell.phase == "checkpoint":
@@ -145,6 +147,21 @@ def check_cell(bout: Bout, cell: Cell, elastic: Any, reference: Any) -> None:
     assert run.of_kind("stalled") == [], story(bout)
     if cell.way == "stop":
         check_times(bout, START_S if cell.phase == "start" else HANG_S)
+
+
+def check_samples(bout: Bout) -> None:
+    """What the replicas really trained on, in the generation that committed a step, is what the log
+    says: as many times as it says."""
+    trained: dict[tuple[int, int], dict[int, list[int]]] = {}
+    for path in bout.marks.glob(f"{SAMPLES}-*"):
+        for line in path.read_text().splitlines():
+            generation, step, replica, ids = json.loads(line)
+            by_replica = trained.setdefault((generation, step), {})
+            assert by_replica.setdefault(replica, ids) == ids, "ranks of one replica differ"
+    assert bout.run.steps
+    for row in bout.run.steps:
+        parts = trained[row["generation"], row["step"]]
+        assert sorted(i for ids in parts.values() for i in ids) == sorted(row["sample_ids"])
 
 
 def check_who_went(bout: Bout, cell: Cell) -> None:

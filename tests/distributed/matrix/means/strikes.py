@@ -13,10 +13,12 @@ import os
 import signal
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from nonuniform.protocol.record import Record
@@ -24,6 +26,7 @@ from nonuniform.protocol.regroup import transfer_of
 from nonuniform.reshard.transfer import split_by_replica
 from nonuniform.train.alarm import Alarm
 from nonuniform.train.checkpoint.part import Snapshot
+from nonuniform.train.data import Windows
 from nonuniform.train.groups import Group, Reduction
 from nonuniform.train.keeper import Keeper
 from nonuniform.train.membership import Board
@@ -39,6 +42,7 @@ MEET_S, MEET_TO_RAISE_S = 2.0, 15.0
 HOLD_S = 45.0
 SLICE_S = 0.01
 JOINING_S = 0.1
+SAMPLES = "samples"  # files of what each rank has trained on
 TOTALS = 2  # elements of the all-reduce that carries loss and tokens, no gradients
 
 
@@ -156,6 +160,16 @@ class Striker:
         name = f"files-{when}-{self.gpu.replace('/', '-')}"
         if self.strike.way == "none" and self.mark(name):
             (self.folder / name).write_text(str(len(os.listdir("/proc/self/fd"))))
+
+    def note_samples(self, ids: Sequence[int]) -> None:
+        assert self.record is not None
+        member = self.record.placement.where(self.gpu)
+        assert member is not None
+        generation, step = self.record.generation, self._step()
+        line = json.dumps([generation, step, member.replica, list(ids)])
+        name = f"{SAMPLES}-{self.gpu.replace('/', '-')}-{self.life}"
+        with (self.folder / name).open("a") as file:
+            file.write(f"{line}\n")
 
     def _deal(self) -> None:
         if not self.mark(mark_of(self.gpu)):
@@ -340,12 +354,29 @@ class StrikingKeeper(Keeper):
                 os.truncate(path, path.stat().st_size // 2)
 
 
+class NotedWindows(Windows):
+    """Writes down which samples this rank trains on, which nobody else can know for sure."""
+
+    def __init__(self, inner: Windows, striker: Striker, progress: Progress) -> None:
+        self.__dict__.update(vars(inner))
+        self._striker = striker
+        self._progress = progress
+
+    def batch(self, ids: Sequence[int]) -> npt.NDArray[np.int64]:
+        assert isinstance(self._progress, StrikingProgress)
+        if self._progress.mark == "data":
+            self._striker.note_samples(ids)
+        return super().batch(ids)
+
+
 class StrikingWorker(Worker):
     def __init__(self, orders: WorkerOrders, board: Board) -> None:
         self.striker = Striker(orders)
         self.striker.reached("start")
         super().__init__(orders, board)
         self.striker.worker = self
+        windows = NotedWindows(self.desk.windows, self.striker, self.progress)
+        self.desk = replace(self.desk, windows=windows)
 
     def make_progress(self) -> Progress:
         return StrikingProgress(self.striker)
