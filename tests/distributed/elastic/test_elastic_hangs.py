@@ -92,15 +92,16 @@ def test_a_spare_that_stops_costs_nobody_a_step(lab: Any, elastic: Any, referenc
 
 
 def hamper(pid: int, until: Callable[[], bool]) -> None:
-    """Let a process run for a fifth of the time only, as a GPU that is throttled."""
+    """Let a process run for a fifth of the time only, as a GPU that is throttled. In turns that are
+    short beside a step: in one that falls between two of them it would not be slow at all."""
     while not until():
         try:
             os.kill(pid, signal.SIGSTOP)
-            time.sleep(0.08)
+            time.sleep(0.008)
             os.kill(pid, signal.SIGCONT)
         except ProcessLookupError:
             return
-        time.sleep(0.02)
+        time.sleep(0.002)
 
 
 @pytest.mark.parametrize("action", ["report", "drain"])
