@@ -1,12 +1,10 @@
-"""A process that stops, or is slow, is found; the run goes on without it and nothing is lost."""
+"""A process that stops is found; the run goes on without it and nothing is lost."""
 
 from __future__ import annotations
 
 import os
 import signal
-import threading
 import time
-from collections.abc import Callable
 from typing import Any
 
 import psutil
@@ -89,50 +87,3 @@ def test_a_spare_that_stops_costs_nobody_a_step(lab: Any, elastic: Any, referenc
     assert {row["generation"] for row in run.steps} == {1}
     for row, expected in zip(run.steps, reference.steps, strict=False):
         assert row["sample_ids"] == expected["sample_ids"]
-
-
-def hamper(pid: int, until: Callable[[], bool]) -> None:
-    """Let a process run for a fifth of the time only, as a GPU that is throttled. In turns that are
-    short beside a step: in one that falls between two of them it would not be slow at all."""
-    while not until():
-        try:
-            os.kill(pid, signal.SIGSTOP)
-            time.sleep(0.008)
-            os.kill(pid, signal.SIGCONT)
-        except ProcessLookupError:
-            return
-        time.sleep(0.002)
-
-
-@pytest.mark.parametrize("action", ["report", "drain"])
-def test_a_slow_rank_is_told_and_drained_if_the_policy_says_so(
-    lab: Any, elastic: Any, reference: Any, action: str
-) -> None:
-    over = threading.Event()
-
-    def during(live: Any) -> None:
-        live.wait_step(2)
-        pid = live.pids()["1/0"][0]
-        thread = threading.Thread(target=hamper, args=(pid, over.is_set))
-        thread.start()
-        try:
-            live.wait_events("slow")
-            if action == "drain":
-                live.wait_events("drained")
-                live.wait("a generation without it", lambda: live.steps[-1]["degrees"] == [3, 2])
-            live.wait_step(min(30, live.last_step() + 3))
-        finally:
-            over.set()
-            thread.join()
-
-    health = {"slow_action": action, "slow_steps": 5, "slow_factor": 2.5}
-    run = lab.train(lab.job(health=health, run={"hang_timeout_s": 30}), during=during)
-    assert run.status == 0, run.stderr
-    elastic.assert_same_training(run, reference)
-    slow = run.of_kind("slow")
-    assert slow[0]["gpu"] == "1/0"
-    assert slow[0]["ratio"] > 2.5
-    assert run.of_kind("failed") == []
-    assert [event["gpu"] for event in run.of_kind("drained")] == (
-        ["1/0"] if action == "drain" else []
-    )

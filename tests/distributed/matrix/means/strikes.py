@@ -43,6 +43,8 @@ HOLD_S = 45.0
 SLICE_S = 0.01
 JOINING_S = 0.1
 SAMPLES = "samples"  # files of what each rank has trained on
+DRAG_S = 1.0
+ENOUGH = "enough"
 TOTALS = 2  # elements of the all-reduce that carries loss and tokens, no gradients
 
 
@@ -161,6 +163,12 @@ class Striker:
         if self.strike.way == "none" and self.mark(name):
             (self.folder / name).write_text(str(len(os.listdir("/proc/self/fd"))))
 
+    def drag(self) -> None:
+        """Own work that takes long, of the way "slow", until a test has seen enough."""
+        meant = self.strike.way == "slow" and self.gpu in self.strike.victims
+        if meant and self._step() >= self.strike.step and not (self.folder / ENOUGH).exists():
+            time.sleep(DRAG_S)
+
     def note_samples(self, ids: Sequence[int]) -> None:
         assert self.record is not None
         member = self.record.placement.where(self.gpu)
@@ -273,6 +281,8 @@ class StrikingProgress(Progress):
                 striker.reached("before vote")
             case "outcome":
                 striker.reached("vote")
+            case "forward":
+                striker.drag()
             case "data":
                 striker.note_files("after")
                 striker.hold(self)
