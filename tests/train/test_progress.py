@@ -118,3 +118,42 @@ def test_waits_of_other_threads_are_not_the_ranks_own(clock: Clock, progress: Pr
     thread.join(5.0)
     assert progress.busy_s() == 2.0
     assert progress.beat().age_s == 2.0
+
+
+def test_a_rank_that_relies_on_a_helper_is_where_the_helper_is(
+    clock: Clock, progress: Progress
+) -> None:
+    """A lane that is stuck in its own work must not look like a rank that waits for others."""
+    ready, go_on, waits = threading.Event(), threading.Event(), threading.Event()
+    tracks = []
+
+    def lane() -> None:
+        tracks.append(progress.helper("gradient sync"))
+        ready.set()
+        assert go_on.wait(5.0)
+        go_on.clear()
+        with progress.waiting():
+            waits.set()
+            assert go_on.wait(5.0)
+
+    thread = threading.Thread(target=lane, daemon=True)
+    thread.start()
+    assert ready.wait(5.0)
+    progress.begin_step()
+    progress.at("backward")
+    clock.now_s += 1.0
+    assert progress.beat() == progress_module.Beat(1, "backward", False, 1.0)
+    with progress.relying_on(tracks[0]):
+        clock.now_s += 2.0
+        assert progress.beat() == progress_module.Beat(2, "gradient sync", False, 3.0)
+        progress.forgive(1.0)
+        assert progress.beat().age_s == 2.0
+        go_on.set()
+        assert waits.wait(5.0)
+        assert progress.beat().waiting
+        go_on.set()
+        thread.join(5.0)
+        assert not progress.beat().waiting
+    clock.now_s += 0.5
+    assert progress.beat() == progress_module.Beat(6, "backward", False, 0.5)
+    assert progress.busy_s() == 1.5, "what the helper did meanwhile is no work of the main thread"

@@ -105,9 +105,11 @@ def open_session(
     )
     device = next(iter(model.parameters.values())).device
     buckets = make_buckets(plans, dtype, device)
-    sync = GradientSync(buckets, model.parameters, groups.reshard, groups.across, lane_for(device))
+    progress = progress or Progress()
+    lane = lane_for(device, progress)
+    sync = GradientSync(buckets, model.parameters, groups.reshard, groups.across, lane)
     optimizer = ShardOptimizer(state, model.parameters, job.optimizer, job.run.steps)
-    return Session(job, placement, member, state, model, sync, optimizer, progress or Progress())
+    return Session(job, placement, member, state, model, sync, optimizer, progress)
 
 
 def _cut_model(

@@ -51,8 +51,7 @@ def train_step(session: Session, tokens_BT: Tensor) -> StepResult:
         loss.backward(1.0 + 0.0 * loss.detach())
         loss_sum += loss.detach()
     progress.at("gradient sync")
-    with progress.waiting():
-        sync.finish(loss_sum, tokens)
+    sync.finish(loss_sum, tokens)
     progress.at("norm")
     norm, total, step_tokens = sync.norm_and_totals(session.job.optimizer.clip_norm)
     return StepResult(total, step_tokens, norm / max(1, step_tokens))

@@ -25,6 +25,7 @@ from torch.utils.hooks import RemovableHandle
 
 from nonuniform.reshard.sync_plan import BucketPlan, Slice, Span
 from nonuniform.train.groups import Group
+from nonuniform.train.progress import Progress, Track
 
 
 @dataclass(frozen=True)
@@ -98,6 +99,9 @@ def _copy_all(targets: list[Tensor], sources: list[Tensor]) -> None:
         torch._foreach_copy_(targets, sources)
 
 
+LANE = "gradient sync"  # the mark of a rank whose buckets are on their way
+
+
 class Lane(Protocol):
     """Where buckets travel while backward goes on."""
 
@@ -110,9 +114,12 @@ class Lane(Protocol):
 
 
 class ThreadLane:
-    """Jobs one after the other in a thread: for collectives that block the host."""
+    """Jobs one after the other in a thread: for collectives that block the host. Where that thread
+    is stuck, `progress` says so for the rank as soon as somebody waits for it."""
 
-    def __init__(self) -> None:
+    def __init__(self, progress: Progress | None = None) -> None:
+        self._progress = progress or Progress()
+        self._track: Track | None = None
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._work, name="gradient-sync", daemon=True)
@@ -124,7 +131,8 @@ class ThreadLane:
     def drain(self) -> None:
         done = threading.Event()
         self._jobs.put(done.set)
-        done.wait()
+        with self._progress.relying_on(self._track):
+            done.wait()
         if self._failure is not None:
             raise self._failure
 
@@ -132,7 +140,9 @@ class ThreadLane:
         self._jobs.put(None)
 
     def _work(self) -> None:
+        track = self._track = self._progress.helper(LANE)
         while (job := self._jobs.get()) is not None:
+            track.at(LANE)
             if self._failure is not None and not _is_marker(job):
                 continue
             try:
@@ -301,5 +311,5 @@ def make_buckets(
     return [Bucket(plan, dtype, device) for plan in plans]
 
 
-def lane_for(device: torch.device) -> Lane:
-    return StreamLane(device) if device.type == "cuda" else ThreadLane()
+def lane_for(device: torch.device, progress: Progress | None = None) -> Lane:
+    return StreamLane(device) if device.type == "cuda" else ThreadLane(progress)

@@ -71,6 +71,19 @@ def test_before_the_first_collective_of_a_group(
         assert recovery["time_s"] - bout.struck_s(start_of(bout.run)) <= BOUND_S
 
 
+@pytest.mark.parametrize("phase", ["forward", "reshard", "all-reduce", "optimizer", "checkpoint"])
+def test_one_that_is_stuck_in_its_own_work_is_given_up(
+    lab: Any, elastic: Any, reference: Any, phase: str
+) -> None:
+    """It lives and says so; nobody else may be taken for it."""
+    strike = Strike((VICTIM,), phase, "spin", step=5)
+    changes = {"run": {"hang_timeout_s": HANG_S}, "checkpoint": {"every": 3}}
+    bout = fight(lab, strike, changes, fails=[f"{PRIOR}@2"])
+    check_ends_well(bout, elastic, reference)
+    assert bout.failed() == ({PRIOR} if phase == "checkpoint" else {VICTIM, PRIOR}), story(bout)
+    assert bout.run.of_kind("stalled") == [], story(bout)
+
+
 def test_one_whose_place_was_taken_by_a_spare_becomes_a_spare(
     lab: Any, elastic: Any, reference: Any
 ) -> None:

@@ -200,6 +200,11 @@ class Striker:
     def _stop(self) -> None:
         os.kill(os.getpid(), signal.SIGSTOP)
 
+    def _spin(self) -> None:
+        """Stuck in own work, with signs of life that say so."""
+        while True:
+            time.sleep(SLICE_S)
+
     def _raise(self) -> None:
         raise RuntimeError(f"struck at {self.strike.phase}")
 
