@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,11 @@ from standins.shards import SHARED_KV, cut, plan_of, some_whole
 
 from nonuniform.placement.placement import Placement, ReplicaPlacement
 from nonuniform.protocol.record import Record
+from nonuniform.reshard.save_plan import plan_save
+from nonuniform.reshard.transfer import holders
 from nonuniform.train.alarm import Alarm, GenerationDead
 from nonuniform.train.checkpoint.part import Snapshot
-from nonuniform.train.keeper import Keeper
+from nonuniform.train.keeper import Keeper, half_of
 from nonuniform.train.membership import Board
 from nonuniform.train.seal import SealedStore
 
@@ -113,3 +116,23 @@ def test_a_save_that_everybody_waits_for_is_given_up_when_the_alarm_rings(keeper
         keeper.save(RECORD, shard(), alarm)
     keeper.answers.set()
     keeper.save(RECORD, shard(), Alarm(PATIENCE_S))
+
+
+@pytest.mark.parametrize("replicas", range(1, 6))
+def test_what_is_rescued_is_there_twice_whoever_is_lost_meanwhile(replicas: int) -> None:
+    degrees = [2, 1, 2, 2, 1][:replicas]
+    entries = tuple(
+        ReplicaPlacement(number, tuple(f"{number}/{index}" for index in range(degree)), 1)
+        for number, degree in enumerate(degrees)
+    )
+    placement = Placement(entries)
+    gpus = [gpu for entry in entries for gpu in entry.gpus]
+    written = {
+        gpu: plan_save(PLAN, holders(half_of(placement, gpu))).units.get(gpu, ()) for gpu in gpus
+    }
+    times = Counter(unit for units in written.values() for unit in units)
+    every = set(plan_save(PLAN, holders({"0/0": (1, 0)})).units["0/0"])
+    assert set(times) == every
+    assert set(times.values()) == {min(2, replicas)}
+    for lost in gpus if replicas > 1 else []:
+        assert {unit for gpu in gpus if gpu != lost for unit in written[gpu]} == every

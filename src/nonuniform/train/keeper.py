@@ -13,7 +13,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -149,13 +149,22 @@ class Keeper:
         ]
 
     def rescue(self, state: ShardState, record: Record | None, identity: Mapping[str, Any]) -> None:
-        """All that this rank holds; inside a generation only its share of it."""
+        """All that this rank holds; inside a generation only its share of it, so that every unit is
+        written twice: a GPU may have been lost in the same moment."""
         if state.step == 0:
             return
-        units = self._units(holdings_of(record.placement)) if record else all_units(state)
+        units = self._units(half_of(record.placement, self.gpu)) if record else all_units(state)
         snapshot = take_snapshot(state, units)
         extra = {"steps": self.remembered(), "identity": dict(identity)}
         write_rescue(self.folder, snapshot, self.gpu, extra)
+
+
+def half_of(placement: Placement, gpu: str) -> dict[str, tuple[int, int]]:
+    """What the members of every other replica hold, the one of `gpu` among them: each of the two
+    halves has every unit."""
+    index = [gpu in entry.gpus for entry in placement.replicas].index(True)
+    half = placement.replicas[index % 2 :: 2]
+    return holdings_of(replace(placement, replicas=half))
 
 
 def holdings_of(placement: Placement) -> dict[str, tuple[int, int]]:

@@ -108,6 +108,26 @@ def test_the_launcher_is_killed_while_a_failure_is_dealt_with(
     assert rescued["step"] >= logged
 
 
+def test_the_launcher_and_a_gpu_die_in_the_same_moment(
+    lab: Any, launch: Any, elastic: Any, reference: Any
+) -> None:
+    """Every unit is written twice, so nothing is lost with the GPU."""
+    job = lab.job(checkpoint={"every": 0, "final": True}, run={"steps": STEPS})
+    command = launch(job)
+    command.live.wait_step(7)
+    gpu = command.live.pids()["1/0"][-1]
+    os.kill(command.process.pid, signal.SIGSTOP)  # that it can tell nobody
+    os.kill(gpu, signal.SIGKILL)
+    os.kill(command.process.pid, signal.SIGKILL)
+    assert command.left_behind(GONE_S) == []
+    logged = command.live.last_step()
+    run = lab.train(job, out=command.live.folder, options=["--resume"])
+    assert run.status == 0, run.stderr
+    tail_of(run, reference, elastic)
+    (rescued,) = run.of_kind("rescued")
+    assert rescued["step"] >= logged
+
+
 @pytest.mark.parametrize("replicas", [1, 2])
 def test_units_that_nobody_holds_come_from_the_newest_checkpoint(
     lab: Any, elastic: Any, reference: Any, replicas: int
