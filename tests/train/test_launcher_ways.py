@@ -59,6 +59,30 @@ def test_one_that_falls_silent_is_given_up_and_the_run_goes_on(run: Run, place: 
     assert HANG_S <= run.seconds < HANG_S + 10.0
 
 
+def test_every_outcome_that_the_launcher_asks_for_is_told_with_its_reason(run: Run) -> None:
+    run(once(die, "1/1", "train 3"))
+    run.check_steps()
+    (told,) = run.events("outcome")
+    assert (told["step"], told["generation"]) == (3, 1)
+    assert told["reason"].startswith("step 3: abort: 1/1 died and 0/0, 0/1, 0/2, 1/0")
+    assert told["reason"].endswith(" had not voted")
+
+
+def test_one_whose_vote_was_there_is_not_needed_for_the_outcome(run: Run) -> None:
+    """All have voted, and the one that would say so dies."""
+
+    def die_last(ghost: Ghost) -> None:
+        for gpu in ("0/0", "0/1", "0/2", "1/0", "1/2"):
+            ghost.wait(f"g1/train3/vote/{gpu}")
+        die(ghost)
+
+    run(once(die_last, "1/1", "put 3"))
+    run.check_steps()
+    reasons = [event["reason"] for event in run.events("outcome")]
+    assert reasons[0] == "step 3: commit: all 5 living members voted, 1/1 died"
+    assert [reason[:13] for reason in reasons[1:]] == ["step 4: abort"]  # it was under way already
+
+
 def test_one_that_is_stuck_in_its_own_work_is_given_up_though_it_gives_signs_of_life(
     run: Run,
 ) -> None:

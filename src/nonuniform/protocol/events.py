@@ -186,11 +186,13 @@ class ReadVotes:
 
 @dataclass(frozen=True)
 class Propose:
-    """Set the outcome, unless it is set already; what it is comes back as `Decided`."""
+    """Set the outcome, unless it is set already; what it is comes back as `Decided`. `reason`: who
+    had voted and who had not."""
 
     generation: int
     work: Work
     outcome: str
+    reason: str
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,7 @@ def voted(move: Move, event: Voted, now_s: float) -> Move:
     state = move.state
     if state.phase is not Phase.SETTLING or not _is_current(state, event):
         return move
-    verdict, _ = decide(
+    verdict, reason = decide(
         event.votes,
         state.living,
         state.members,
@@ -61,7 +61,9 @@ def voted(move: Move, event: Voted, now_s: float) -> Move:
         state.record.digest,
     )
     wish = COMMIT if verdict == Outcome.COMMIT else ABORT
-    return move.order(Propose(state.record.generation, state.work, wish))
+    if verdict == Outcome.WAIT:  # nobody is lost, and it ends all the same
+        reason = f"{state.why}; {reason}"
+    return move.order(Propose(state.record.generation, state.work, wish, reason))
 
 
 def decided(move: Move, event: Decided, now_s: float) -> Move:

@@ -229,9 +229,20 @@ class Launcher:
         board, generation, work = self.crew.board, order.generation, order.work
         self._under_way.add(work)
         outcome = board.decide(generation, work, order.outcome)
+        self._tell_outcome(order, outcome)
         commit = is_commit(outcome)
         votes = board.votes(generation, work, list(self.state.members)) if commit else {}
         self._queue.append(ev.Decided(generation, work, outcome, votes))
+
+    def _tell_outcome(self, order: ev.Propose, outcome: str) -> None:
+        work = order.work
+        what = "validation after step" if work.kind == "validate" else "step"
+        reason = order.reason
+        if outcome != order.outcome:
+            reason = f"the ranks had decided before the launcher saw that {reason}"
+        text = f"{what} {work.step}: {outcome}: {reason}"
+        step, generation = work.step, order.generation
+        self.crew.chronicle.event("outcome", text, step=step, generation=generation)
 
     def _do_write_down(self, order: ev.WriteDown) -> None:
         record, work, chronicle = order.record, order.work, self.crew.chronicle
