@@ -275,3 +275,47 @@ def test_a_main_thread_that_gave_up_leaves_nothing_behind_either() -> None:
         assert [ref() for ref in weak] == [None, None]
     finally:
         gc.enable()
+
+
+class HeldBack:
+    """The group of a replica from which an extra rank's gradients do not come back yet."""
+
+    rank, size = 1, 2
+
+    def __init__(self) -> None:
+        self.asked, self.come = threading.Event(), threading.Event()
+
+    def all_reduce(self, tensor: Tensor, op: Reduction = "sum") -> None:
+        raise AssertionError("inside a replica gradients are exchanged")
+
+    def exchange(
+        self,
+        received: Tensor,
+        sent: Tensor,
+        received_counts: Sequence[int],
+        sent_counts: Sequence[int],
+    ) -> None:
+        if len(received):
+            self.asked.set()
+            assert self.come.wait(SOON_S)
+
+
+def test_an_extra_rank_does_not_come_to_its_vote_before_its_gradients_are_back() -> None:
+    """It votes when all it needs for the step is in its own memory: after `finish`."""
+    held = HeldBack()
+    state = initial_state(PLAN, (2, 1), 1, torch.float64, CPU)
+    made = make_buckets(bucket_plans(PLAN, 2, 1, 1, BUCKETS), torch.float64, CPU)
+    sync = GradientSync(made, parameters_of(state), held, SoloGroup(), ThreadLane())
+    sync.begin()
+    finished = threading.Event()
+
+    def finish() -> None:
+        sync.finish(0.0, 5)
+        finished.set()
+
+    threading.Thread(target=finish, daemon=True).start()
+    assert held.asked.wait(SOON_S)
+    assert not finished.wait(0.1)
+    held.come.set()
+    assert finished.wait(SOON_S)
+    sync.close()
