@@ -66,6 +66,11 @@ QUICK = [
     case(Size(3, 1), EAGER, DONE, 1000, kills=1, returns=1),
     case(Size(3, 1), EAGER, DONE, 1000, hangs=1),
     case(Size(2, 2), EAGER, DONE, 700, doubles=2),
+    case(Size(2, 1), WHOLE, DONE, 2500, kills=1, doubles=1),
+    case(Size(2, 1), EAGER, NOBODY, 1600, kills=2, doubles=2),
+    case(Size(3, 1), EAGER, DONE, 4500, kills=2, doubles=1),
+    case(Size(2, 2), EAGER, DONE, 7000, kills=1, doubles=1),
+    case(Size(2, 2), SETTLED, LOST, 16_000, kills=2, doubles=1),
     case(Size(2, 2), EAGER, LOST, 20_000, kills=2),
     case(Size(2, 2, min_degree=2), SETTLED, NOBODY, 2000, kills=2),
     case(Size(2, 2), SETTLED, DONE, 2000, kills=1, returns=1),
@@ -81,6 +86,8 @@ SOAK = [
     case(Size(3, 3), SETTLED, DONE, 80_000, kills=1),
     case(Size(3, 2), COARSE, DONE, 12_000, kills=2),
     case(Size(3, 3), COARSE, DONE, 170_000, kills=2),
+    case(Size(3, 3), COARSE, DONE, 9000, hangs=1),
+    case(Size(3, 3), COARSE, DONE, 40_000, kills=1, returns=1),
 ]
 
 
@@ -111,13 +118,18 @@ def test_the_renaming_of_gpus_hides_nothing() -> None:
     assert plain.states / 2 <= renamed.states < plain.states
 
 
-@pytest.mark.parametrize("budget", [Budget(kills=2), Budget(raises=2), Budget(hangs=1)], ids=str)
-def test_being_eager_hides_nothing(budget: Budget) -> None:
-    """The ledgers and verdicts at the end are the same, in fewer states."""
-    size = Size(2, 1)
-    ends = []
-    for rules in (WHOLE, EAGER):
+BUDGETS = [Budget(kills=2), Budget(raises=2), Budget(hangs=1), Budget(kills=1, returns=1)]
+
+
+@pytest.mark.parametrize("budget", BUDGETS, ids=str)
+@pytest.mark.parametrize("size", [Size(2, 1), Size(1, 2)], ids=str)
+def test_what_larger_runs_leave_out_hides_nothing(size: Size, budget: Budget) -> None:
+    """The ledgers and verdicts at the end are the same, in fewer and fewer states."""
+    ends, states = [], []
+    for rules in (WHOLE, EAGER, SETTLED, COARSE):
         exploration = Exploration(Game(size, rules, budget))
-        exploration.run()
+        states.append(exploration.run().states)
         ends.append({(world.over, world.ledger, world.logged) for world in exploration.over()})
-    assert ends[0] == ends[1]
+    assert ends == [ends[0]] * 4
+    assert states == sorted(states, reverse=True)
+    assert states[0] > states[-1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -59,10 +60,18 @@ class LargeRun(RuleBasedStateMachine):
             assert self.world.logged[0] == len(self.world.ledger) == 4
 
 
-LargeRun.TestCase.settings = settings(
-    max_examples=8,
-    stateful_step_count=12,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow],
-)
-TestLargeRun = LargeRun.TestCase
+def case_of(examples: int, steps: int) -> type:
+    """A test of its own, of so many runs with so many times of trouble in each."""
+    name = f"LargeRun{examples}"
+    case: type = type(name, (LargeRun,), {}).TestCase
+    case.settings = settings(
+        max_examples=examples,
+        stateful_step_count=steps,
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow],
+    )
+    return case
+
+
+TestLargeRun = case_of(examples=8, steps=12)
+TestManyLargeRuns = pytest.mark.soak(case_of(examples=500, steps=25))
