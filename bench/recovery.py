@@ -1,14 +1,15 @@
 """How long a failure stops the training, part by part, and what others lose by the same failure.
 
-    python bench/recovery.py [--failures 5] [--small] [--out DIR]
-    python bench/recovery.py --against restart,torchft [--repeat 3] [--out DIR]
+    python bench/recovery.py [--failures 5] [--small] [--out DIR] [--check]
+    python bench/recovery.py --against restart,torchft [--repeat 3] [--out DIR] [--check]
 
 The first form runs the demo's job (--small: one of 0.3 M parameters) once; kills the processes of
 different GPUs one after the other (SIGKILL), lets each come back before the next goes, and prints
 what events.jsonl says. The second form compares runtimes on the small job when a GPU stays away:
 this one, the job restarted from its last checkpoint, and torchft (pip install '.[torchft]').
 All processes share this machine's cores, so read the parts against each other and against the step
-time of the same run.
+time of the same run. What the figures shall be is printed below them; --check: status 1 where one
+is not.
 """
 
 from __future__ import annotations
@@ -17,16 +18,17 @@ import argparse
 import contextlib
 import itertools
 import json
-import statistics
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+from rivals.aims import Aim, tell_aims
 from rivals.compare import RIVALS, compare
 from rivals.small_job import small_job
 
@@ -37,6 +39,7 @@ from nonuniform.train.run import train
 VICTIMS = ("1/3", "0/0", "1/1", "0/2", "1/0", "0/3", "1/2", "0/1")
 FIRST, APART, BACK = 6, 16, 6  # steps: first loss, between losses, from loss to return
 PARTS = ("detect_s", "regroup_s", "transfer_s", "redo_s", "total_s")
+LOSS_S, LONGEST_S, RETURN_S = 0.25, 2.0, 0.3  # aims, for the small job
 STOPPED = ("detect_s", "regroup_s", "transfer_s")  # until the ranks work again
 
 Event = dict[str, Any]
@@ -59,7 +62,8 @@ def rows(path: Path) -> list[Event]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-def tell(out: Path, failures: int) -> None:
+def tell(out: Path, failures: int) -> int:
+    """Prints the table; 0 if the aims are met, else 1."""
     events, steps = rows(out / "run" / "events.jsonl"), rows(out / "run" / "steps.jsonl")
     found = {kind: [e for e in events if e["kind"] == kind] for kind in ("recovery", "joined")}
     console = Console()
@@ -72,6 +76,15 @@ def tell(out: Path, failures: int) -> None:
     plain = [b["time_s"] - a["time_s"] for a, b in pairs if b["step"] not in changed]
     console.print(f"an undisturbed step of the same run: {_cell(plain)} s")
     console.print(_pids(events))
+    stops = {kind: [_stopped_s(event) for event in found[kind]] for kind in found}
+    if not all(stops.values()):
+        return 1
+    aims = [
+        Aim("a loss, detect + regroup + transfer, median s", median(stops["recovery"]), LOSS_S),
+        Aim("the longest of them, s", max(stops["recovery"]), LONGEST_S),
+        Aim("a return, median s", median(stops["joined"]), RETURN_S),
+    ]
+    return tell_aims(console, aims)
 
 
 def _table(found: dict[str, list[Event]]) -> Table:
@@ -98,7 +111,7 @@ def _stopped_s(event: Event) -> float:
 def _cell(values: list[float]) -> str:
     if not values:
         return "-"
-    return f"{statistics.median(values):.3f} [{min(values):.3f} - {max(values):.3f}]"
+    return f"{median(values):.3f} [{min(values):.3f} - {max(values):.3f}]"
 
 
 def _pids(events: list[Event]) -> str:
@@ -143,16 +156,17 @@ def main() -> int:
     parser.add_argument("--against", type=_rivals, metavar="RIVAL,...", help=", ".join(RIVALS))
     parser.add_argument("--repeat", type=int, default=3, help="failures of each runtime")
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--check", action="store_true", help="status 1 where an aim is not met")
     arguments = parser.parse_args()
     with _folder(arguments.out) as out:
         if arguments.against and any(out.iterdir()):
             parser.error(f"--out {out}: must be empty")
         if arguments.against:
-            compare(arguments.against, arguments.repeat, out)
+            status = compare(arguments.against, arguments.repeat, out)
         else:
             run(out, arguments.failures, arguments.small)
-            tell(out, arguments.failures)
-    return 0
+            status = tell(out, arguments.failures)
+    return status if arguments.check else 0
 
 
 if __name__ == "__main__":

@@ -26,11 +26,11 @@ _PROGRAM = (sys.executable, "-c", "from nonuniform.cli import main; main()")
 
 def run_live(folder: Path, times: Times) -> tuple[list[Commit], int]:
     """One process dies; the run goes on by itself."""
-    with _training(_job(folder, small_job(times.steps)), folder / "run") as process:
-        tail = _until_step(folder, process, times.kill_after)
+    with training(write_job(folder, small_job(times.steps)), folder / "run") as process:
+        tail = until_step(folder, process, times.kill_after)
         times.wait_into_step(tail.rows)
-        os.kill(_pid_of(folder / "run" / "events.jsonl", VICTIM), signal.SIGKILL)
-        tail.until(lambda rows: _reached(rows, times.steps), lambda: _over(process), LIMIT_S)
+        os.kill(pid_of(folder / "run" / "events.jsonl", VICTIM), signal.SIGKILL)
+        tail.until(lambda rows: _reached(rows, times.steps), lambda: ended(process), LIMIT_S)
     if not _reached(tail.rows, times.steps):
         raise RuntimeError(f"nonuniform: the run did not reach step {times.steps}")
     commits = [_commit(row, int(row["generation"])) for row in tail.rows]
@@ -42,16 +42,16 @@ def run_restart(folder: Path, times: Times) -> tuple[list[Commit], int]:
     """One GPU is gone, so the job is stopped and started again from its last checkpoint, with the
     largest degree that leaves all replicas equal: one smaller."""
     checkpoints = f"\n[checkpoint]\nevery = {times.checkpoint_every}\nfinal = false\n"
-    job = _job(folder, small_job(times.steps, more=checkpoints))
-    with _training(job, folder / "run") as process:
-        first = _until_step(folder, process, times.kill_after)
+    job = write_job(folder, small_job(times.steps, more=checkpoints))
+    with training(job, folder / "run") as process:
+        first = until_step(folder, process, times.kill_after)
         times.wait_into_step(first.rows)
         process.send_signal(signal.SIGTERM)
-        first.until(lambda rows: False, lambda: _over(process), STOP_S)
-    smaller = _job(folder, small_job(times.steps, DEGREE - 1, checkpoints))
+        first.until(lambda rows: False, lambda: ended(process), STOP_S)
+    smaller = write_job(folder, small_job(times.steps, DEGREE - 1, checkpoints))
     second = Tail(folder / "run" / "steps.jsonl")
-    with _training(smaller, folder / "run", "--resume") as process:
-        second.until(lambda rows: _reached(rows, times.steps), lambda: _over(process), LIMIT_S)
+    with training(smaller, folder / "run", "--resume") as process:
+        second.until(lambda rows: _reached(rows, times.steps), lambda: ended(process), LIMIT_S)
     if not _reached(second.rows, times.steps):
         raise RuntimeError(f"restart: the resumed run did not reach step {times.steps}")
     runs = ((first, 0), (second, 1))
@@ -67,7 +67,7 @@ def can_resume() -> bool:
 
 
 @contextlib.contextmanager
-def _training(job: Path, out: Path, *options: str) -> Iterator[subprocess.Popen[bytes]]:
+def training(job: Path, out: Path, *options: str) -> Iterator[subprocess.Popen[bytes]]:
     """The running program; what it says goes to a file beside the job."""
     command = [*_PROGRAM, "train", str(job), "--out", str(out), "--quiet", *options]
     with open(job.parent / "said.log", "ab") as said:
@@ -83,15 +83,15 @@ def _training(job: Path, out: Path, *options: str) -> Iterator[subprocess.Popen[
                 process.wait()
 
 
-def _until_step(folder: Path, process: subprocess.Popen[bytes], step: int) -> Tail:
+def until_step(folder: Path, process: subprocess.Popen[bytes], step: int) -> Tail:
     tail = Tail(folder / "run" / "steps.jsonl")
-    if not tail.until(lambda rows: _reached(rows, step), lambda: _over(process), LIMIT_S):
+    if not tail.until(lambda rows: _reached(rows, step), lambda: ended(process), LIMIT_S):
         said = (folder / "said.log").read_text(encoding="utf-8").strip()
         raise RuntimeError(f"nonuniform ended before step {step}: {said}")
     return tail
 
 
-def _job(folder: Path, text: str) -> Path:
+def write_job(folder: Path, text: str) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "JOB.toml"
     path.write_text(text, encoding="utf-8")
@@ -102,7 +102,7 @@ def _reached(rows: list[Row], step: int) -> bool:
     return any(row["step"] >= step for row in rows)
 
 
-def _over(process: subprocess.Popen[bytes]) -> bool:
+def ended(process: subprocess.Popen[bytes]) -> bool:
     return process.poll() is not None
 
 
@@ -111,6 +111,7 @@ def _commit(row: Row, membership: int) -> Commit:
     return Commit(row["seen_s"], row["step"], row["samples"], busy, membership)
 
 
-def _pid_of(events: Path, gpu: str) -> int:
+def pid_of(events: Path, gpu: str) -> int:
     rows = [json.loads(line) for line in events.read_text(encoding="utf-8").splitlines()]
-    return int(next(e["pid"] for e in rows if e["kind"] == "started" and e["gpu"] == gpu))
+    lives = [e["pid"] for e in rows if e["kind"] in ("started", "returned") and e["gpu"] == gpu]
+    return int(lives[-1])

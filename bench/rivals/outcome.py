@@ -37,12 +37,14 @@ class Outcome:
     `gap_s`: from the last commit before to the first new progress after. `pause_s`: that less a
     step of the processes that are left, since it is they who do the step again: where all share
     the same cores, those of a runtime that has given half of them up do it faster. `over_usual_s`:
-    less a step of all instead. `redone`: steps done again, the one under way at the failure
+    less a step of all instead. `pause_only_s`: the pause without what was done again beyond
+    the step under way. `redone`: steps done again, the one under way at the failure
     included. The `lost` figures are of the `WINDOW_S` after the failure.
     """
 
     gap_s: float
     pause_s: float
+    pause_only_s: float
     over_usual_s: float
     step_s: float
     step_after_s: float
@@ -75,13 +77,15 @@ def outcome(commits: Sequence[Commit], dropped: int) -> Outcome:
     missing = SEQUENCES - statistics.median(commit.samples for commit in after)
     stopped_s = min(max(0.0, gap_s - step_after_s), WINDOW_S)
     rest_s = WINDOW_S - stopped_s
+    redone = len(repeated) + dropped
     return Outcome(
         gap_s=gap_s,
         pause_s=gap_s - step_after_s,
+        pause_only_s=gap_s - max(1, redone) * step_after_s,
         over_usual_s=gap_s - step_s,
         step_s=step_s,
         step_after_s=step_after_s,
-        redone=len(repeated) + dropped,
+        redone=redone,
         idle_gpus=idle,
         lost_gpu_s=stopped_s * LIVING + rest_s * idle,
         lost_share=missing / SEQUENCES,
