@@ -166,3 +166,25 @@ def test_a_launcher_that_fails_loses_no_more_than_one_that_is_killed(
     elastic.assert_same_training(again, reference, steps=STEPS)
     (rescued,) = again.of_kind("rescued")
     assert rescued["step"] >= FAULT_STEP
+
+
+@pytest.mark.parametrize("victim", ["1/0", "2/2"], ids=["sync rank", "extra rank"])
+def test_a_step_that_is_not_finite_is_committed_and_skipped_by_all(lab: Any, victim: str) -> None:
+    """One rank finds no number; everybody agrees on it, and nobody's weights change."""
+    strike = Strike((victim,), "nowhere", "nan", step=5)
+    bout = fight(lab, strike, {"run": {"check_units": True}}, fails=[f"{PRIOR}@2"])
+    run = bout.run
+    assert run.status == 0, story(bout)
+    assert [row["step"] for row in run.steps] == list(range(1, STEPS + 1))
+    assert [event["step"] for event in run.of_kind("skip")] == [5]
+    assert [isinstance(row["loss"], float) for row in run.steps].count(False) == 1
+    assert bout.failed() == {PRIOR}, story(bout)
+    check_samples(bout)
+
+
+def test_a_step_that_is_not_finite_ends_the_run_where_the_job_says_so(lab: Any) -> None:
+    strike = Strike(("1/0",), "nowhere", "nan", step=5)
+    bout = fight(lab, strike, {"run": {"nonfinite": "stop"}})
+    assert bout.run.status == 3, story(bout)
+    assert "step 5" in bout.run.summary["reason"]
+    assert bout.run.last_step() == 5

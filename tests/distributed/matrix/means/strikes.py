@@ -169,6 +169,13 @@ class Striker:
         if meant and self._step() >= self.strike.step and not (self.folder / ENOUGH).exists():
             time.sleep(DRAG_S)
 
+    def spoil(self, tensor: torch.Tensor) -> None:
+        """What the forward pass of one step finds is no number, of the way "nan"."""
+        strike = self.strike
+        meant = strike.way == "nan" and self.gpu in strike.victims and self._step() == strike.step
+        if meant and self.mark(mark_of(self.gpu)):
+            tensor.fill_(torch.nan)
+
     def note_samples(self, ids: Sequence[int]) -> None:
         assert self.record is not None
         member = self.record.placement.where(self.gpu)
@@ -306,7 +313,8 @@ class StrikingGroup:
     def all_reduce(self, tensor: torch.Tensor, op: Reduction = "sum") -> None:
         if self._kind == "across" and tensor.numel() != TOTALS:
             self._striker.reached("all-reduce")
-        self._compute()
+        if self._compute() == "forward":
+            self._striker.spoil(tensor)
         self._inner.all_reduce(tensor, op)
 
     def exchange(
