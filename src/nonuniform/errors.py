@@ -24,3 +24,7 @@ class RunFailed(NonuniformError):
     """The run could not go on; the message is the reason."""
 
     exit_status = 3
+
+
+class StateWrong(RunFailed):
+    """What the ranks hold is not what it should be: nothing of it may be kept."""

@@ -24,6 +24,7 @@ from nonuniform.protocol.commit import Vote, Work
 from nonuniform.protocol.outcome import ABORT, COMMIT, COMMIT_AND_REGROUP
 from nonuniform.protocol.rank import Stage
 from nonuniform.protocol.record import Record
+from nonuniform.protocol.vital import Beat
 from nonuniform.train.alarm import Alarm, GenerationDead
 from nonuniform.train.cycle import Cycle, Desk
 from nonuniform.train.membership import Board
@@ -186,6 +187,21 @@ def test_a_launcher_that_is_slow_is_waited_for(board: Board) -> None:
     threading.Timer(0.5, lambda: decide(board, [("train", 1, COMMIT)])).start()
     assert cycle.run(Alarm(5.0)) is Stage.DONE
     assert done == [("train", 1)]
+
+
+def test_a_wait_is_one_wait_however_often_it_looks(board: Board) -> None:
+    """Else nobody would ever have waited for long, and a standstill would not be found."""
+    cycle, _ = cycle_of(board, steps=1)
+    beats: list[Beat] = []
+
+    def answer() -> None:
+        beats.append(cycle.session.progress.beat())
+        decide(board, [("train", 1, COMMIT)])
+
+    threading.Timer(0.9, answer).start()
+    cycle.run(Alarm(5.0))
+    assert beats[0].waiting
+    assert beats[0].age_s > 0.6, "longer than a look takes"
 
 
 def test_the_last_of_all_voters_decides(board: Board) -> None:

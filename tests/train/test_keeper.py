@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+import weakref
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -136,3 +137,22 @@ def test_what_is_rescued_is_there_twice_whoever_is_lost_meanwhile(replicas: int)
     assert set(times.values()) == {min(2, replicas)}
     for lost in gpus if replicas > 1 else []:
         assert {unit for gpu in gpus if gpu != lost for unit in written[gpu]} == every
+
+
+def test_what_is_written_is_not_kept_until_the_next_one(keeper: Slow) -> None:
+    """It is as large as the shard."""
+    seen: list[weakref.ref[Snapshot]] = []
+    write = keeper.write
+
+    def watched(snapshot: Snapshot, generation: int) -> dict[str, Any]:
+        seen.append(weakref.ref(snapshot))
+        return write(snapshot, generation)
+
+    keeper.write = watched  # type: ignore[method-assign]
+    keeper.answers.set()
+    keeper.begin(RECORD, shard())
+    told(keeper)
+    end_s = time.monotonic() + PATIENCE_S
+    while seen[0]() is not None and time.monotonic() < end_s:
+        time.sleep(0.002)
+    assert seen[0]() is None

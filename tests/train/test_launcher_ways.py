@@ -22,7 +22,7 @@ from nonuniform.protocol.events import Found
 from nonuniform.protocol.outcome import COMMIT
 from nonuniform.protocol.record import Position
 from nonuniform.train.launcher import Launcher
-from nonuniform.train.membership import ABANDONED
+from nonuniform.train.membership import ABANDONED, Board
 from nonuniform.train.roster import Roster
 from nonuniform.train.spawn import ForkedProcess
 from nonuniform.train.worker import FENCED
@@ -443,3 +443,31 @@ def test_a_fault_of_the_launcher_is_told_to_all(run: Run) -> None:
         run(listen)
     assert told.is_set()
     assert run.seconds < 10.0
+
+
+def test_a_fault_of_the_store_leaves_the_ranks_their_time(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They notice by themselves that nobody answers; whoever is to tell them cannot."""
+
+    def broken(board: Board, generation: int) -> None:
+        raise RuntimeError("broken pipe")
+
+    def fail(launcher: Launcher) -> None:
+        def tick() -> None:
+            if launcher.state.position.step == 2:
+                raise MemoryError("no memory is left")
+
+        launcher.crew.chronicle.tick = tick  # type: ignore[method-assign]
+
+    def leave_later(ghost: Ghost, place: str) -> None:
+        if place == "train 3":
+            time.sleep(0.5)
+            die(ghost)
+
+    monkeypatch.setattr(Board, "abandon", broken)
+    run.before = fail
+    with pytest.raises(MemoryError):
+        run(leave_later)
+    assert run.seconds >= 0.5
+    assert run.left == []

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from nonuniform.reshard.sync_plan import assign_buckets, bucket_plans
 from nonuniform.train.alarm import GenerationDead
 from nonuniform.train.groups import Group, Reduction, SoloGroup
+from nonuniform.train.progress import Progress
 from nonuniform.train.state import initial_state
 from nonuniform.train.sync import GradientSync, Lane, ThreadLane, lane_for, make_buckets
 
@@ -319,3 +320,28 @@ def test_an_extra_rank_does_not_come_to_its_vote_before_its_gradients_are_back()
     held.come.set()
     assert finished.wait(SOON_S)
     sync.close()
+
+
+def test_an_idle_lane_is_not_taken_for_one_that_is_busy() -> None:
+    """Else a rank whose lane had long nothing to do would be given up at its next job."""
+    progress, inside, go_on = Progress(), threading.Event(), threading.Event()
+    lane = ThreadLane(progress)
+
+    def job() -> None:
+        inside.set()
+        assert go_on.wait(SOON_S)
+
+    lane.put(lambda: None)
+    lane.drain()
+    time.sleep(0.3)
+    assert lane._track is not None
+    with progress.relying_on(lane._track):
+        assert progress.beat().waiting
+    lane.put(job)
+    assert inside.wait(SOON_S)
+    with progress.relying_on(lane._track):
+        beat = progress.beat()
+    assert not beat.waiting
+    assert beat.age_s < 0.2, "busy with this job, not with the time before it"
+    go_on.set()
+    lane.close()

@@ -13,7 +13,7 @@ import pytest
 import torch.distributed as dist
 
 from nonuniform.train.alarm import Alarm, GenerationDead
-from nonuniform.train.membership import Board, connect_board
+from nonuniform.train.membership import Abandoned, Board, connect_board
 from nonuniform.train.progress import Progress
 from nonuniform.train.seal import SealedStore
 from nonuniform.train.spawn import ForkedProcess, Spawner, end_all
@@ -63,15 +63,18 @@ def test_the_alarm_of_a_generation_rings_when_it_ends(board: Board, watch: Watch
 def test_a_launcher_that_has_failed_is_as_good_as_gone(board: Board) -> None:
     """Whether it had ended the generation already, or not."""
     for ended in (False, True):
-        gone = threading.Event()
-        watch = Watch(Board(board.store), 1, vital(), gone.set)
+        gone, ended_waits = threading.Event(), threading.Event()
+        watch = Watch(
+            Board(board.store), 1, vital(), gone.set, lambda _, told=ended_waits: told.set()
+        )
         if ended:
             board.end_generation(1, "reason 1")
             wait_ringing(watch.alarm(1))
         assert not gone.is_set()
         board.abandon(1)
         assert gone.wait(SOON_S)
-        for number in (1, 2):
+        assert ended_waits.wait(SOON_S)
+        for number in (0, 1, 2):
             board.store.delete_key(f"g{number}/over")
 
 
@@ -171,3 +174,9 @@ def test_beats_come_often_enough_for_the_limit_and_no_more_than_that(
 ) -> None:
     assert beat_interval_s(hang_s) == beat_s
     assert beat_s <= hang_s / 2
+
+
+def test_who_waits_for_a_record_that_will_never_come_is_told(board: Board) -> None:
+    board.publish_nothing(3)
+    with pytest.raises(Abandoned):
+        board.wait_record(3, SOON_S)

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from nonuniform.errors import RunFailed
+from nonuniform.errors import RunFailed, StateWrong
 
 WorkKind = Literal["train", "validate", "done"]
 VoteKind = Literal["train", "validate"]
@@ -150,7 +150,7 @@ def _check_equal(name: str, first: Vote, vote: Vote) -> None:
     # By bits: NaN is the same as NaN here, and a difference in the last place is one.
     one, other = float(getattr(first, name)), float(getattr(vote, name))
     if one.hex() != other.hex():
-        raise RunFailed(
+        raise StateWrong(
             f"step {vote.step}: ranks disagree on {name}: "
             f"{first.gpu} has {one!r}, {vote.gpu} has {other!r}"
         )
@@ -160,10 +160,10 @@ def _check_same_work(given: Mapping[str, Vote], digest: str) -> None:
     kinds = {vote.kind: gpu for gpu, vote in sorted(given.items())}
     if len(kinds) > 1:
         both = " and ".join(f'"{kind}" by {gpu}' for kind, gpu in sorted(kinds.items()))
-        raise RunFailed(f"votes for different work at one step: {both}")
+        raise StateWrong(f"votes for different work at one step: {both}")
     for gpu, vote in sorted(given.items()):
         if vote.digest != digest:
-            raise RunFailed(
+            raise StateWrong(
                 f"step {vote.step}, generation {vote.generation}: {gpu} voted for placement "
                 f"{vote.digest}, the run has {digest}"
             )

@@ -156,16 +156,14 @@ class Cycle:
     def _outcome(self, work: Work, alarm: Alarm) -> str:
         self.session.progress.at("outcome")
         board, generation = self.desk.board, self.record.generation
-        while True:  # a launcher that is slow is not gone: then the watch says so
-            with (
-                contextlib.suppress(torch.distributed.DistStoreError),
-                self.session.progress.waiting(),
-            ):
-                return board.wait_outcome(generation, work, self.desk.look_s)
-            # What was decided is forgotten once all have told what they hold: all but this rank,
-            # so it was given up.
-            if alarm.ringing and board.outcome(generation, work) is None:
-                return ABORT
+        with self.session.progress.waiting():  # all looks are one wait
+            while True:  # a launcher that is slow is not gone: then the watch says so
+                with contextlib.suppress(torch.distributed.DistStoreError):
+                    return board.wait_outcome(generation, work, self.desk.look_s)
+                # What was decided is forgotten once all have told what they hold: all but this
+                # rank, so it was given up.
+                if alarm.ringing and board.outcome(generation, work) is None:
+                    return ABORT
 
     def apply(self, work: Work) -> None:
         """Do to the state what was committed."""

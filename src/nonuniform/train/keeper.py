@@ -134,6 +134,7 @@ class Keeper:
             finally:
                 self._writing -= 1  # only now may the process leave
                 job.done.set()
+                del job  # its snapshot is as large as the shard
 
     # --- the launcher is gone
 

@@ -8,13 +8,14 @@ DESIGN "The step is a transaction", "Generations". Knows nothing of tensors.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from nonuniform.errors import RunFailed
+from nonuniform.errors import RunFailed, StateWrong
 from nonuniform.placement.shares import share_grain_cost
 from nonuniform.protocol import events as ev
 from nonuniform.protocol.commit import Work
@@ -33,7 +34,6 @@ from nonuniform.train.orders import Orders
 from nonuniform.train.recovery import Recovery
 from nonuniform.train.roster import JobSetup, Roster
 from nonuniform.train.saver import Result, Saver, savers
-from nonuniform.train.seal import Forged
 from nonuniform.train.slow import SlowRanks
 from nonuniform.train.watch import beat_interval_s
 from nonuniform.train.worker import RESCUE_S
@@ -59,7 +59,7 @@ class Crew:
 
 def _is_verdict(error: Exception) -> bool:
     """Whether it says that the state of the run is wrong: then nothing of it shall be kept."""
-    return isinstance(error, RunFailed) and not isinstance(error, Forged)
+    return isinstance(error, StateWrong)
 
 
 class Launcher:
@@ -161,11 +161,14 @@ class Launcher:
     def _let_them_rescue(self) -> None:
         """This launcher has failed: the processes write what they hold, as if it was gone."""
         roster = self.crew.roster
-        self.crew.board.abandon(self.state.record.generation)
+        with contextlib.suppress(Exception):  # without a store they know it by themselves
+            self.crew.board.abandon(self.state.record.generation)
         limit_s = time.monotonic() + RESCUE_S
         while roster.living and time.monotonic() < limit_s:
             for process in roster.wait_dead(TICK_S):
                 roster.remove(process)
+            if self.crew.interrupt.count > self._signals + 1:  # somebody wants it to end now
+                break
 
     def _let_them_leave(self) -> None:
         """The processes hear that it is over, finish what they write and end by themselves; where
@@ -375,7 +378,7 @@ class Launcher:
         complaint = self.auditor.complaint(self.state.record)
         if complaint:
             self.crew.chronicle.event("unit_mismatch", complaint, step=self.state.position.step)
-            raise RunFailed(complaint)
+            raise StateWrong(complaint)
 
     def _hear_saver(self) -> None:
         saver = self.crew.saver

@@ -31,7 +31,7 @@ from typing import Any
 
 import torch.distributed as dist
 
-from nonuniform.errors import BadInput
+from nonuniform.errors import BadInput, NonuniformError
 from nonuniform.protocol.commit import Vote, Work
 from nonuniform.protocol.outcome import UNDECIDED
 from nonuniform.protocol.record import Record, Report, Settled
@@ -39,6 +39,10 @@ from nonuniform.protocol.vital import Beat
 from nonuniform.train.seal import Forged, SealedStore, Store
 
 ABANDONED = "the launcher has failed"  # as the end of a generation: the end of all
+
+
+class Abandoned(NonuniformError):
+    """There will be no record: the launcher has failed."""
 
 
 class Board:
@@ -58,7 +62,14 @@ class Board:
     def wait_record(self, generation: int, timeout_s: float) -> Record:
         key = f"g{generation}/record"
         self._wait(key, timeout_s)
-        return Record.from_json(self.store.get(key))
+        text = self.store.get(key).decode()
+        if text == ABANDONED:
+            raise Abandoned(ABANDONED)
+        return Record.from_json(text)
+
+    def publish_nothing(self, generation: int) -> None:
+        """End the waits for a record that will never come."""
+        self.store.compare_set(f"g{generation}/record", UNDECIDED, ABANDONED)
 
     def end_generation(self, generation: int, reason: str) -> None:
         self.store.set(f"g{generation}/over", reason)
@@ -69,8 +80,9 @@ class Board:
 
     def abandon(self, generation: int) -> None:
         """Tell everybody that the launcher can go on no longer, as if it was gone: whichever of
-        the two ends they wait for."""
-        for number in (generation, generation + 1):
+        the ends they wait for. It may have failed between two orders, so `generation` may be one
+        that was never published."""
+        for number in (generation - 1, generation, generation + 1):
             self.end_generation(number, ABANDONED)
 
     def request_pause(self, generation: int) -> None:

@@ -57,6 +57,7 @@ class Roster:
     def start(self, gpu: str, after: int) -> ForkedProcess:
         """A new process for `gpu`, to take part in generations after `after`."""
         self.lives[gpu] += 1
+        self._pids.pop(gpu, None)
         setup = self._setup
         orders = WorkerOrders(
             gpu=gpu,

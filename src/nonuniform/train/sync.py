@@ -139,9 +139,13 @@ class ThreadLane:
     def close(self) -> None:
         self._jobs.put(None)
 
+    def _next_job(self) -> Callable[[], None] | None:
+        with self._progress.waiting():  # idle is not busy
+            return self._jobs.get()
+
     def _work(self) -> None:
         track = self._track = self._progress.helper(LANE)
-        while (job := self._jobs.get()) is not None:
+        while (job := self._next_job()) is not None:
             track.at(LANE)
             if self._failure is not None and not _is_marker(job):
                 continue

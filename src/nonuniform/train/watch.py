@@ -55,7 +55,10 @@ class Watch:
         first: int,
         vital: Vital,
         when_orphaned: Callable[[], None] = leave_orphaned,
+        when_abandoned: Callable[[Board], None] = lambda board: None,
     ) -> None:
+        """`when_abandoned`: called after the other where the store is still there."""
+        self._when_abandoned = when_abandoned
         self._board = board
         self._generation = first
         self._vital = vital
@@ -95,6 +98,7 @@ class Watch:
                 return
             if reason == ABANDONED:
                 self._when_orphaned()
+                self._when_abandoned(self._board)
                 return
             self.alarm(self._generation).ring(reason)
             self._generation += 1

@@ -23,6 +23,7 @@ from nonuniform.config import JobConfig
 from nonuniform.errors import NonuniformError
 from nonuniform.layout.cuts import ModelPlan
 from nonuniform.placement.placement import Member
+from nonuniform.protocol.outcome import ABORT
 from nonuniform.protocol.record import Record, Settled
 from nonuniform.train import audit
 from nonuniform.train.alarm import GRACE_S, Alarm, GenerationDead
@@ -35,19 +36,19 @@ from nonuniform.train.groups import Group, Reaper, fabric_for, open_group
 from nonuniform.train.holding import Holding
 from nonuniform.train.keeper import Keeper
 from nonuniform.train.lock import RunLock
-from nonuniform.train.membership import Board, connect_board, connect_store
+from nonuniform.train.membership import Abandoned, Board, connect_board, connect_store
 from nonuniform.train.mutter import mutter, mutter_exception
 from nonuniform.train.progress import Progress
+from nonuniform.train.seal import Forged
 from nonuniform.train.session import DTYPES, Session, job_plan, open_groups, open_session
 from nonuniform.train.spawn import ORPHANED, at_launcher_loss
 from nonuniform.train.watch import Pulse, Vital, Watch, beat_interval_s
 
 DONE, FAILED, FENCED = 0, 1, 4
 # What a process meets when the launcher, and with it the store, is gone.
-LOST = (GenerationDead, torch.distributed.DistError)
+LOST = (GenerationDead, Abandoned, torch.distributed.DistError)
 RESCUE_S = 30.0  # an orphan has this long to write what it holds
 ORPHAN_NOTICE_S = 2.0
-LOOK_S = 1.0  # a wait on the board is looked up from that often
 
 
 class Fenced(NonuniformError):
@@ -142,6 +143,7 @@ class Worker:
         self.clients = Clients(lambda: connect_store(*where), self.fabric.done_with_store)
         self.keeper = self.make_keeper()
         self._placed = False
+        self._awaited = orders.after + 1  # the generation whose record comes next
         self._orphan = threading.Event()
         at_launcher_loss(self._orphaned)
         run = orders.job.run
@@ -154,7 +156,8 @@ class Worker:
             patience_s=orders.patience_s,
             grace_s=orders.grace_s,
         )
-        self.watch = Watch(self._connect_board(), orders.after + 1, vital, self._orphaned)
+        first = orders.after + 1
+        self.watch = Watch(self._connect_board(), first, vital, self._orphaned, self._end_waits)
         self.pulse = Pulse(self._connect_board(), vital, self._orphaned)
         self.desk = Desk(
             gpu=orders.gpu,
@@ -163,7 +166,7 @@ class Worker:
             windows=job_windows(self.job, orders.corpus),
             device=self.device,
             board=board,
-            look_s=LOOK_S,
+            look_s=orders.patience_s,
         )
 
     # --- what a test may replace
@@ -241,13 +244,13 @@ class Worker:
     def _next_record(self, generation: int) -> Record:
         """Spares may wait for days; the watch notices if the launcher is gone."""
         self.progress.at("record")
-        while not self._orphan.is_set():
-            with (
-                contextlib.suppress(torch.distributed.DistStoreError),
-                self.progress.waiting(),
-            ):
-                return self.board.wait_record(generation, LOOK_S)
-        raise GenerationDead("the launcher is gone")
+        self._awaited = generation
+        if self._orphan.is_set():  # who ends the waits may have looked before this one
+            raise GenerationDead("the launcher is gone")
+        with self.progress.waiting():  # all looks are one wait
+            while True:
+                with contextlib.suppress(torch.distributed.DistStoreError):
+                    return self.board.wait_record(generation, self.orders.patience_s)
 
     def _take_part(self, record: Record, member: Member, alarm: Alarm, kept: list[Any]) -> None:
         """Settle and work until the generation ends."""
@@ -322,6 +325,14 @@ class Worker:
             self._orphan.set()
             threading.Thread(target=_leave_after, args=(RESCUE_S,), daemon=True).start()
             self.watch.ring_all("the launcher is gone")
+
+    def _end_waits(self, board: Board) -> None:
+        """The store still answers, so what the main thread waits for on it would never come."""
+        with contextlib.suppress(RuntimeError, Forged):
+            cycle = self.cycle
+            if cycle is not None and cycle.rank.work.kind != "done":
+                board.decide(cycle.record.generation, cycle.rank.work, ABORT)
+            board.publish_nothing(self._awaited)
 
     def is_orphan(self) -> bool:
         return self._orphan.wait(ORPHAN_NOTICE_S)
