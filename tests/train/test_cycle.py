@@ -233,6 +233,30 @@ def test_what_was_committed_is_done_before_the_alarm_is_obeyed(board: Board) -> 
     assert done == [("train", 1)]
 
 
+def test_one_that_wakes_up_after_all_is_forgotten_gives_up(board: Board) -> None:
+    """Also where it looks just as the outcome is deleted."""
+    cycle, done = cycle_of(board)
+    alarm = Alarm(5.0)
+    looks: list[int] = []
+    vote = cycle._vote
+
+    def vote_late(work: Work) -> Vote:
+        alarm.ring("it was given up")
+        return vote(work)
+
+    def forgotten(generation: int, work: Work) -> str | None:
+        looks.append(work.step)
+        if len(looks) == 1:
+            raise torch.distributed.DistStoreError("deleted since it was found")
+        return None
+
+    cycle._vote = vote_late  # type: ignore[method-assign]
+    board.outcome = forgotten  # type: ignore[method-assign]
+    assert cycle.run(alarm) is Stage.OVER
+    assert looks == [1, 1]
+    assert done == []
+
+
 def test_work_that_is_given_up_is_neither_voted_for_nor_kept(board: Board) -> None:
     cycle, done = cycle_of(board)
 

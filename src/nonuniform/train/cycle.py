@@ -161,9 +161,10 @@ class Cycle:
                 with contextlib.suppress(torch.distributed.DistStoreError):
                     return board.wait_outcome(generation, work, self.desk.look_s)
                 # What was decided is forgotten once all have told what they hold: all but this
-                # rank, so it was given up.
-                if alarm.ringing and board.outcome(generation, work) is None:
-                    return ABORT
+                # rank, so it was given up. It may be forgotten while one looks.
+                with contextlib.suppress(torch.distributed.DistStoreError):
+                    if alarm.ringing and board.outcome(generation, work) is None:
+                        return ABORT
 
     def apply(self, work: Work) -> None:
         """Do to the state what was committed."""

@@ -9,12 +9,13 @@ import json
 import threading
 import time
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch.distributed as dist
-from standins.workers import Ghost, GhostSpawner, Killed, Script
+from standins.workers import STORE_S, Ghost, GhostSpawner, Killed, Script
 
 from nonuniform.config import (
     BatchConfig,
@@ -94,6 +95,7 @@ class Run:
             checkpoints=self.folder / "out" / "checkpoints",
         )
         store = dist.HashStore()
+        store.set_timeout(timedelta(seconds=STORE_S))
         self.spawner = GhostSpawner(store, script)
         chronicle = Chronicle(folder, NullObserver(), 2)
         spawner: Any = self.spawner

@@ -15,9 +15,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from torch.distributed import DistStoreError
+
 from nonuniform.placement.placement import Member
 from nonuniform.protocol import rank as ranks
 from nonuniform.protocol.commit import Vote, Work, WorkOptions
+from nonuniform.protocol.outcome import ABORT
 from nonuniform.protocol.rank import ENDS, Rank, Stage
 from nonuniform.protocol.record import Record, Report, Settled
 from nonuniform.train.membership import Board
@@ -28,6 +31,7 @@ from nonuniform.train.watch import beat_interval_s
 from nonuniform.train.worker import FENCED, WorkerOrders
 
 LOOK_S = 0.001
+STORE_S = 5.0  # for what is there, unless it was deleted in between
 TOKENS_PER_SEQUENCE = 10
 
 
@@ -144,7 +148,7 @@ class Ghost:
             self.generation += 1
             self._at(f"rest {self.generation}")
             self.wait(f"g{self.generation}/record")
-            record = self.board.wait_record(self.generation, 5.0)
+            record = self.board.wait_record(self.generation, STORE_S)
             life = record.lives.get(self.gpu)
             if life != self.orders.life and (placed or life is not None):
                 raise Fenced
@@ -206,10 +210,24 @@ class Ghost:
                 return ranks.proposed(rank)
             case Stage.WAIT:
                 self._at(f"voted {work.step}")
-                self.wait(f"g{generation}/{work.kind}{work.step}/outcome")
-                return ranks.decided(rank, board.wait_outcome(generation, work, 5.0))
+                return ranks.decided(rank, self._outcome(work))
             case _:
                 return ranks.applied(rank)
+
+    def _outcome(self, work: Work) -> str:
+        """What was decided; of one that was given up nobody waits to read it, so it may be
+        forgotten before this one has, or while it does."""
+        with self.progress.waiting():
+            while True:
+                self.look()
+                # The next record is published once all undecided work is decided.
+                over = self.board.store.check([f"g{self.generation + 1}/record"])
+                with suppress(DistStoreError):
+                    if self.board.outcome(self.generation, work) is not None:
+                        return self.board.wait_outcome(self.generation, work, STORE_S)
+                    if over:
+                        return ABORT
+                time.sleep(LOOK_S)
 
     def _meet(self, record: Record, name: str) -> bool:
         """As in the collectives of a step: nobody goes on before all have come. False when the
