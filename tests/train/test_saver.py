@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -17,8 +18,9 @@ from standins.shards import SHARED_KV, cut, plan_of, some_whole
 from nonuniform.protocol.events import Found
 from nonuniform.protocol.record import Position
 from nonuniform.reshard.transfer import Holding
+from nonuniform.train.checkpoint import shelf as shelf_module
 from nonuniform.train.checkpoint.part import write_part
-from nonuniform.train.checkpoint.shelf import Shelf
+from nonuniform.train.checkpoint.shelf import TOO_LATE, Shelf
 from nonuniform.train.membership import Board
 from nonuniform.train.saver import Rejected, Result, Saver, savers
 from nonuniform.train.seal import SealedStore
@@ -219,7 +221,7 @@ def test_who_looks_for_the_newest_waits_for_one_that_is_being_written_but_not_fo
     assert look(saver) == (Found(Position(6, 3), "step-00000006"), ())
     saver.expect(4, Position(8, 3), GPUS)
     assert look(saver, 0.05) == (Found(Position(6, 3), "step-00000006"), ())
-    assert saver.busy()
+    assert come_to(saver) == [Result(4, 8, "step-00000008", TOO_LATE)]
 
 
 def test_parts_that_do_not_make_a_whole_are_a_problem(
@@ -236,7 +238,7 @@ def test_parts_that_do_not_make_a_whole_are_a_problem(
 def test_a_disk_that_fails_is_a_problem_with_the_name_of_the_file(
     board: Board, shelf: Shelf, saver: Saver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(*_: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise OSError(errno.EIO, os.strerror(errno.EIO), "a/file")
 
     monkeypatch.setattr(Shelf, "complete", fail)
@@ -251,7 +253,7 @@ def test_a_fault_of_ours_is_a_problem_too(
 ) -> None:
     """Untold, everything would wait for it."""
 
-    def fail(*_: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise KeyError("fqn")
 
     monkeypatch.setattr(Shelf, "complete", fail)
@@ -362,10 +364,10 @@ def test_a_checkpoint_of_what_is_left_is_whole(board: Board, shelf: Shelf, saver
     assert cut(PLAN, WHOLE, 3, 0, 6).step == 6
 
 
-def test_what_everybody_goes_back_to_is_not_removed_by_one_that_ends_late(
+def test_what_is_not_complete_when_the_run_goes_back_never_will_be(
     board: Board, tmp_path: Path
 ) -> None:
-    """One checkpoint is kept, and while the ranks read it a newer one comes to an end."""
+    """It holds steps that the run has undone, and it would remove what the ranks are reading."""
     shelf = Shelf(tmp_path / "checkpoints", 1)
     saver = Saver(board, shelf, identity(), PLAN)
     save(shelf, PLAN, WHOLE, HELD, 3)
@@ -373,9 +375,56 @@ def test_what_everybody_goes_back_to_is_not_removed_by_one_that_ends_late(
     found, _ = look(saver, patience_s=0.0)
     assert found.name == "step-00000003"
     write(board, shelf, 1, 6, GPUS)
-    assert come_to(saver)[0].problem == ""
-    assert shelf.steps() == (3, 6)
+    assert come_to(saver) == [Result(1, 6, "step-00000006", TOO_LATE)]
+    assert shelf.steps() == (3,)
+    assert not shelf.part_folder(6, 1).exists()
     saver.expect(2, Position(4, 0), GPUS)  # they have read it, and gone on
     write(board, shelf, 2, 4, GPUS)
-    assert come_to(saver)[0].problem == ""
+    assert come_to(saver) == [Result(2, 4, "step-00000004", "")]
     assert shelf.steps() == (4,)
+
+
+def test_one_that_is_nearly_published_when_the_run_goes_back_is_not(
+    board: Board, shelf: Shelf, saver: Saver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its disk was slow: all is written but the name when the search begins."""
+    save(shelf, PLAN, WHOLE, HELD, 3)
+    sync, slow, go_on = shelf_module.sync_folder, threading.Event(), threading.Event()
+
+    def stand_still(folder: Path) -> None:
+        slow.set()
+        assert go_on.wait(20.0)
+        sync(folder)
+
+    monkeypatch.setattr(shelf_module, "sync_folder", stand_still)
+    saver.expect(1, Position(6, 0), GPUS)
+    write(board, shelf, 1, 6, GPUS)
+    assert saver.poll() == []
+    assert slow.wait(20.0)
+    assert look(saver, patience_s=0.0)[0].name == "step-00000003"
+    go_on.set()
+    (result,) = come_to(saver)
+    assert result.problem.endswith(TOO_LATE)
+    assert shelf.steps() == (3,)
+    assert (shelf.folder / "latest").resolve().name == "step-00000003"
+
+
+def test_one_that_is_being_published_when_the_search_begins_is_found(
+    board: Board, shelf: Shelf, saver: Saver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save(shelf, PLAN, WHOLE, HELD, 3)
+    link, slow, go_on = shelf_module.replace_link, threading.Event(), threading.Event()
+
+    def stand_still(*where: Any) -> None:
+        slow.set()
+        assert go_on.wait(20.0)
+        link(*where)
+
+    monkeypatch.setattr(shelf_module, "replace_link", stand_still)
+    saver.expect(1, Position(6, 0), GPUS)
+    write(board, shelf, 1, 6, GPUS)
+    assert saver.poll() == []
+    assert slow.wait(20.0)
+    threading.Timer(0.2, go_on.set).start()
+    assert look(saver, patience_s=0.0)[0].name == "step-00000006"
+    assert come_to(saver) == [Result(1, 6, "step-00000006", "")]

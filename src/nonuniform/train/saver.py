@@ -23,7 +23,7 @@ from nonuniform.reshard.save_plan import plan_save
 from nonuniform.reshard.transfer import holders
 from nonuniform.train.checkpoint.identity import Identity
 from nonuniform.train.checkpoint.part import Part
-from nonuniform.train.checkpoint.shelf import Checkpoint, Shelf
+from nonuniform.train.checkpoint.shelf import TOO_LATE, Checkpoint, Shelf
 from nonuniform.train.membership import Board
 
 
@@ -46,6 +46,7 @@ class Attempt:
     parts: list[Part] = field(default_factory=list)
     problem: str = ""
     publishing: threading.Thread | None = None
+    too_late: bool = False  # the run goes back to a checkpoint that was there before
     done: bool = False
 
 
@@ -98,7 +99,6 @@ class Saver:
 
     def expect(self, generation: int, position: Position, gpus: Collection[str]) -> None:
         """The ranks `gpus` are writing a checkpoint of `position`."""
-        self._shelf.being_read = False  # there was a commit since
         limit_s = time.monotonic() + self._patience_s
         self._attempts.append(Attempt(generation, position, set(gpus), limit_s))
 
@@ -132,7 +132,6 @@ class Saver:
     def recall(self, patience_s: float) -> None:
         """Look for the newest checkpoint that can be read; `recalled` has it later. Those that are
         being written are waited for, so that as few steps as possible are lost."""
-        self._shelf.being_read = True
         self._recall = _Recall(time.monotonic() + patience_s)
 
     def recalled(self) -> tuple[Found, Rejected] | None:
@@ -142,6 +141,9 @@ class Saver:
             return None
         if not recall.begun and (not self._attempts or time.monotonic() > recall.limit_s):
             recall.begun = True
+            # Published after the search, one of them would hold steps that the run has undone.
+            for attempt in self._attempts:
+                attempt.too_late = True
             threading.Thread(target=self._read_shelf, args=(recall,), daemon=True).start()
         if recall.answer is not None:
             self._recall = None
@@ -174,6 +176,9 @@ class Saver:
         return bool(self._attempts)
 
     def _listen(self, attempt: Attempt) -> None:
+        if attempt.too_late and attempt.publishing is None:  # else its thread asks
+            attempt.problem = attempt.problem or TOO_LATE
+            attempt.waiting.clear()
         for gpu in sorted(attempt.waiting):
             said: Any = self._board.take_part(attempt.generation, attempt.position.step, gpu)
             if said is None:
@@ -199,6 +204,7 @@ class Saver:
                 attempt.parts,
                 self._plan,
                 generation,
+                wanted=lambda: not attempt.too_late,
             )
         except OSError as error:
             attempt.problem = f"{error.filename or self._shelf.folder}: {error.strerror or error}"

@@ -17,8 +17,9 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import threading
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,9 +36,10 @@ from nonuniform.train.checkpoint.identity import Identity
 from nonuniform.train.checkpoint.manifest import Manifest, check_cover
 from nonuniform.train.checkpoint.part import Part, PartFile
 
-__all__ = ["LATEST", "MANIFEST", "Checkpoint", "Identity", "Shelf", "read_manifest"]
+__all__ = ["LATEST", "MANIFEST", "TOO_LATE", "Checkpoint", "Identity", "Shelf", "read_manifest"]
 
 LATEST, MANIFEST, METADATA, RESCUE = "latest", "manifest.json", ".metadata", "rescue"
+TOO_LATE = "not complete when the run went back to an earlier one"
 _PART, _REPLACED, _GONE = ".part", ".replaced", ".gone"
 _NAME = re.compile(r"step-([0-9]{8,18})((?:\.g[0-9]+)?(?:\.[a-z]+)?)")
 
@@ -75,14 +77,13 @@ def _name(step: int) -> str:
 
 
 class Shelf:
-    """The newest `keep` checkpoints of one run; `being_read`: ranks go on from one of them, and
-    until that is over an attempt that ends late removes none."""
+    """The newest `keep` checkpoints of one run. Publishing one and listing them never overlap."""
 
     def __init__(self, folder: Path, keep: int) -> None:
         assert keep >= 1, f"keep = {keep}"
         self.folder = folder
         self.keep = keep
-        self.being_read = False
+        self._lock = threading.Lock()
 
     def part_folder(self, step: int, generation: int = 0) -> Path:
         """Where the parts of a checkpoint are written. Attempts of different generations never meet
@@ -108,9 +109,11 @@ class Shelf:
         parts: Sequence[Part],
         plan: ModelPlan,
         generation: int = 0,
+        wanted: Callable[[], bool] = lambda: True,
     ) -> Checkpoint:
         """Publish what the parts make up. RunFailed where they lack or repeat something, OSError
-        where the disk does not take it; then `discard` may be called or the parts be mended."""
+        where the disk does not take it; then `discard` may be called or the parts be mended.
+        `wanted` is asked last, when all is written: RunFailed where it says no."""
         for part in parts:
             if part.step != step:
                 raise RunFailed(f"checkpoint of step {step}: GPU {part.gpu} wrote step {part.step}")
@@ -119,9 +122,11 @@ class Shelf:
         folder = self.part_folder(step, generation)
         _check_sizes(folder, files)
         manifest = _describe(folder, Description(step, validated, identity), parts)
-        self._publish(step, folder)
-        replace_link(self.folder / LATEST, _name(step))
-        if not self.being_read:
+        with self._lock:
+            if not wanted():
+                raise RunFailed(f"checkpoint of step {step}: {TOO_LATE}")
+            self._publish(step, folder)
+            replace_link(self.folder / LATEST, _name(step))
             self._prune(step)
         return Checkpoint(self._path(step), manifest)
 
@@ -157,7 +162,9 @@ class Shelf:
         """The newest checkpoint of which every byte is as it was written, and (name, reason) of the
         newer ones that are not. Reads all of its files."""
         rejected: list[tuple[str, str]] = []
-        for step, path in sorted(self._published(), reverse=True):
+        with self._lock:
+            published = sorted(self._published(), reverse=True)
+        for step, path in published:
             try:
                 return Checkpoint(path, _verified(path, step)), tuple(rejected)
             except OSError as error:
