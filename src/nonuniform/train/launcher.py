@@ -57,11 +57,6 @@ class Crew:
     interrupt: Interrupt
 
 
-def _is_verdict(error: Exception) -> bool:
-    """Whether it says that the state of the run is wrong: then nothing of it shall be kept."""
-    return isinstance(error, StateWrong)
-
-
 class Launcher:
     """One run, from the first process to the last commit."""
 
@@ -93,9 +88,10 @@ class Launcher:
             while self._over is None:
                 self._look_around()
             self._let_them_leave()
-        except Exception as error:
-            if not _is_verdict(error):
-                self._let_them_rescue()
+        except StateWrong:
+            raise
+        except Exception:
+            self._let_them_rescue()
             raise
         finally:
             self.crew.roster.end(END_PATIENCE_S)

@@ -49,6 +49,11 @@ class Attempt:
     too_late: bool = False  # the run goes back to a checkpoint that was there before
     done: bool = False
 
+    def give_up(self, reason: str) -> None:
+        """No part is waited for any longer; the first problem stays."""
+        self.problem = self.problem or reason
+        self.waiting.clear()
+
 
 @dataclass(frozen=True)
 class Result:
@@ -144,6 +149,8 @@ class Saver:
             # Published after the search, one of them would hold steps that the run has undone.
             for attempt in self._attempts:
                 attempt.too_late = True
+                if attempt.publishing is None:  # else its thread asks
+                    attempt.give_up(TOO_LATE)
             threading.Thread(target=self._read_shelf, args=(recall,), daemon=True).start()
         if recall.answer is not None:
             self._recall = None
@@ -176,9 +183,6 @@ class Saver:
         return bool(self._attempts)
 
     def _listen(self, attempt: Attempt) -> None:
-        if attempt.too_late and attempt.publishing is None:  # else its thread asks
-            attempt.problem = attempt.problem or TOO_LATE
-            attempt.waiting.clear()
         for gpu in sorted(attempt.waiting):
             said: Any = self._board.take_part(attempt.generation, attempt.position.step, gpu)
             if said is None:
@@ -190,9 +194,7 @@ class Saver:
                 attempt.problem = attempt.problem or str(said["problem"])
         if attempt.waiting and time.monotonic() > attempt.limit_s:
             late = ", ".join(sorted(attempt.waiting))
-            text = f"GPU {late} did not write its part within {self._patience_s:g} s"
-            attempt.problem = attempt.problem or text
-            attempt.waiting.clear()
+            attempt.give_up(f"GPU {late} did not write its part within {self._patience_s:g} s")
 
     def _publish(self, attempt: Attempt) -> None:
         position, generation = attempt.position, attempt.generation

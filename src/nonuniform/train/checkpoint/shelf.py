@@ -77,7 +77,7 @@ def _name(step: int) -> str:
 
 
 class Shelf:
-    """The newest `keep` checkpoints of one run. Publishing one and listing them never overlap."""
+    """The newest `keep` checkpoints of one run. Publishing and `newest` may run in threads."""
 
     def __init__(self, folder: Path, keep: int) -> None:
         assert keep >= 1, f"keep = {keep}"
