@@ -4,7 +4,6 @@ moment, and a reason for whatever happens."""
 from __future__ import annotations
 
 import threading
-from pathlib import Path
 
 import pytest
 from standins.ghost_runs import STEPS, Run, both, die, once, slowly
@@ -12,11 +11,6 @@ from standins.workers import Ghost
 
 from nonuniform.config import ScheduledEvent
 from nonuniform.errors import RunFailed
-
-
-@pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    return Run(tmp_path, monkeypatch)
 
 
 def test_a_run_without_failures(run: Run) -> None:

@@ -3,13 +3,10 @@ it, a checkpoint that cannot be written or that everybody goes back to."""
 
 from __future__ import annotations
 
-import contextlib
 import json
 import signal
-import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from standins.ghost_runs import STEPS, Run, both, die, once, slowly
@@ -22,17 +19,9 @@ from nonuniform.protocol.events import Found
 from nonuniform.protocol.outcome import COMMIT
 from nonuniform.protocol.record import Position
 from nonuniform.train.launcher import Launcher
-from nonuniform.train.membership import ABANDONED, Board
-from nonuniform.train.roster import Roster
-from nonuniform.train.spawn import ForkedProcess
 from nonuniform.train.worker import FENCED
 
 HANG_S = 0.8
-
-
-@pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    return Run(tmp_path, monkeypatch)
 
 
 def fall_silent(ghost: Ghost) -> None:
@@ -395,79 +384,3 @@ def test_a_checkpoint_that_everybody_goes_back_to(run: Run) -> None:
     assert rejected["reason"] == "step-00000003: torn"
     assert [row["generation"] for row in run.rows("steps")][:1] == [1]
     assert min(run.generations()[1:]) >= 2
-
-
-def test_a_process_that_cannot_be_started_is_one_gpu_that_does_not_come_back(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    start = Roster.start
-
-    def refuse(roster: Roster, gpu: str, after: int) -> ForkedProcess:
-        if roster.lives[gpu]:
-            roster.lives[gpu] += 1
-            raise OSError("no process is to be had")
-        return start(roster, gpu, after)
-
-    monkeypatch.setattr(Roster, "start", refuse)
-    failing, returning = ScheduledEvent("failed", "0/1", 2), ScheduledEvent("returned", "0/1", 3)
-    run(slowly(0.02), (failing, returning))
-    run.check_steps()
-    first, second = run.events("failed")
-    assert (first["gpu"], second["gpu"]) == ("0/1", "0/1")
-    said = "its process could not be started: OSError: no process is to be had"
-    assert second["reason"] == said
-    assert run.generations()[-1] == 2
-
-
-def test_a_fault_of_the_launcher_is_told_to_all(run: Run) -> None:
-    """They write what they hold and leave; it does not wait for those who do not."""
-
-    def fail(launcher: Launcher) -> None:
-        def tick() -> None:
-            if launcher.state.position.step == 2:
-                raise MemoryError("no memory is left")
-
-        launcher.crew.chronicle.tick = tick  # type: ignore[method-assign]
-
-    run.before = fail
-    told = threading.Event()
-
-    def listen(ghost: Ghost, place: str) -> None:
-        if place == "train 3":
-            with contextlib.suppress(Exception):
-                if ghost.board.wait_end(1, 5.0) == ABANDONED:
-                    told.set()
-            die(ghost)
-
-    with pytest.raises(MemoryError):
-        run(listen)
-    assert told.is_set()
-    assert run.seconds < 10.0
-
-
-def test_a_fault_of_the_store_leaves_the_ranks_their_time(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """They notice by themselves that nobody answers; whoever is to tell them cannot."""
-
-    def broken(board: Board, generation: int) -> None:
-        raise RuntimeError("broken pipe")
-
-    def fail(launcher: Launcher) -> None:
-        def tick() -> None:
-            if launcher.state.position.step == 2:
-                raise MemoryError("no memory is left")
-
-        launcher.crew.chronicle.tick = tick  # type: ignore[method-assign]
-
-    def leave_later(ghost: Ghost, place: str) -> None:
-        if place == "train 3":
-            time.sleep(0.5)
-            die(ghost)
-
-    monkeypatch.setattr(Board, "abandon", broken)
-    run.before = fail
-    with pytest.raises(MemoryError):
-        run(leave_later)
-    assert run.seconds >= 0.5
-    assert run.left == []

@@ -223,8 +223,9 @@ class Ghost:
                 # The next record is published once all undecided work is decided.
                 over = self.board.store.check([f"g{self.generation + 1}/record"])
                 with suppress(DistStoreError):
-                    if self.board.outcome(self.generation, work) is not None:
-                        return self.board.wait_outcome(self.generation, work, STORE_S)
+                    outcome = self.board.outcome(self.generation, work)
+                    if outcome is not None:
+                        return outcome
                     if over:
                         return ABORT
                 time.sleep(LOOK_S)
